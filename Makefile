@@ -1,0 +1,42 @@
+# Two commands for a newcomer: `make run` and `make test`. Both set up what they need first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint types check bench sanitize clean
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -c constraints.txt torch
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+setup: $(READY)  ## Install everything into .venv
+
+run: $(READY)  ## Train a small GRASS on generated graphs, against two baselines (about four minutes)
+	$(BIN)/grass-gnn demo
+
+test: $(READY) lint types  ## Lint, types and tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
+
+lint: $(READY)  ## Style
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)  ## Types
+	$(BIN)/mypy
+
+bench: $(READY)  ## Speed and memory, as ratios within one run (half an hour)
+	$(BIN)/python benchmarks/run.py
+
+sanitize: $(READY)  ## The fused kernel's tests under AddressSanitizer and UBSan
+	GRASS_SANITIZE=1 $(BIN)/python -m pytest -q tests/ops
+
+clean:  ## Remove the environment and what tools left
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,363 @@
+"""Every setting once: typed, defaulted, documented, and checked against the others.
+
+The defaults are what suits a graph of one's own; ``presets/*.toml`` hold what the paper's ten
+configurations change. ``docs/configuration.md`` is written from the descriptions here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from grass_gnn.errors import GrassError
+
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+PositiveFloat = Annotated[float, Field(gt=0.0)]
+
+OGB_ATOM_SIZES = [119, 5, 12, 12, 10, 6, 6, 2, 2]  # ogb.utils.features.get_atom_feature_dims()
+OGB_BOND_SIZES = [5, 6, 2]  # ogb.utils.features.get_bond_feature_dims()
+
+
+class Section(BaseModel):
+    """A part of the configuration: immutable, and no unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class FeatureConfig(Section):
+    """How the features of nodes or edges come in, and so how they are embedded."""
+
+    kind: Literal["none", "index", "one-hot", "continuous", "ogb-atom", "ogb-bond"] = Field(
+        "none",
+        description="none: no features; index: columns of category numbers, one table each, summed; "
+        "one-hot: rows of a bias-free linear map; continuous: batch norm, then a linear map; "
+        "ogb-atom, ogb-bond: the columns of OGB's molecule features",
+    )
+    sizes: list[Annotated[int, Field(ge=1)]] = Field(
+        default_factory=list,
+        description="index: number of categories of each column; one-hot, continuous: [columns]",
+    )
+
+    @model_validator(mode="after")
+    def _sizes_fit_kind(self) -> FeatureConfig:
+        if self.kind in ("one-hot", "continuous") and len(self.sizes) != 1:
+            raise ValueError(f"{self.kind} features take sizes = [number of columns]")
+        if self.kind == "index" and not self.sizes:
+            raise ValueError("index features take sizes = [number of categories of each column]")
+        if self.kind in ("none", "ogb-atom", "ogb-bond") and self.sizes:
+            raise ValueError(f"sizes are not needed for features of kind {self.kind!r}")
+        return self
+
+    @property
+    def categories(self) -> list[int]:
+        """Number of categories of each index column; one for graphs without features."""
+        known = {"none": [1], "ogb-atom": OGB_ATOM_SIZES, "ogb-bond": OGB_BOND_SIZES}
+        return known.get(self.kind, self.sizes)
+
+
+class InputConfig(Section):
+    """What comes in with a graph."""
+
+    nodes: FeatureConfig = FeatureConfig()
+    edges: FeatureConfig = FeatureConfig()
+
+
+class TaskConfig(Section):
+    """What is predicted, how it is scored, and what is minimised."""
+
+    level: Literal["graph", "node", "edge"] = Field("graph", description="what has a target")
+    kind: Literal["regression", "binary", "classification", "multilabel"] = "regression"
+    outputs: Annotated[int, Field(ge=1)] = Field(
+        1, description="number of targets, classes or labels (binary: 1)"
+    )
+    loss: Literal["l1", "mse", "cross-entropy", "weighted-cross-entropy", "bce"] = "l1"
+    metric: Literal["mae", "rmse", "r2", "accuracy", "class-accuracy", "f1", "ap", "auc"] = "mae"
+    target_scale: Annotated[list[PositiveFloat], Field(min_length=1)] = Field(
+        [1.0], description="prediction = scale × output + shift; one value, or one per output"
+    )
+    target_shift: Annotated[list[float], Field(min_length=1)] = [0.0]
+
+    @model_validator(mode="after")
+    def _loss_and_metric_fit_kind(self) -> TaskConfig:
+        losses = {
+            "regression": ("l1", "mse"),
+            "binary": ("bce",),
+            "classification": ("cross-entropy", "weighted-cross-entropy"),
+            "multilabel": ("bce",),
+        }
+        metrics = {
+            "regression": ("mae", "rmse", "r2"),
+            "binary": ("auc", "ap", "accuracy", "f1"),
+            "classification": ("accuracy", "class-accuracy", "f1"),
+            "multilabel": ("ap", "auc", "accuracy", "f1"),
+        }
+        if self.loss not in losses[self.kind]:
+            raise ValueError(f"the loss of {self.kind} is one of {', '.join(losses[self.kind])}")
+        if self.metric not in metrics[self.kind]:
+            raise ValueError(f"the metric of {self.kind} is one of {', '.join(metrics[self.kind])}")
+        if self.kind == "binary" and self.outputs != 1:
+            raise ValueError("a binary task has one output; use multilabel for several")
+        if self.kind == "classification" and self.outputs < 2:
+            raise ValueError("a classification needs at least two classes (outputs)")
+        for name in ("target_scale", "target_shift"):
+            if len(getattr(self, name)) not in (1, self.outputs):
+                raise ValueError(f"{name} has one value, or one for each output")
+        return self
+
+
+class EncodingConfig(Section):
+    """The structural encoding of nodes and pairs of nodes."""
+
+    kind: Literal["rrwp", "decomposed-rrwp", "laplacian", "none"] = "rrwp"
+    steps: Annotated[int, Field(ge=1)] = Field(
+        16, description="k: random-walk steps, or Laplacian eigenvectors"
+    )
+    eigenpairs: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="m of the decomposed RRWP; as many as steps if not given"
+    )
+    directed: Literal["error", "symmetrize", "alternating"] = Field(
+        "symmetrize", description="the decomposed RRWP of directed graphs"
+    )
+    degrees: Literal["out-in", "out-out", "none"] = Field(
+        "out-in", description="degrees given to nodes; out-out is what the authors' code feeds"
+    )
+
+    @property
+    def num_eigenpairs(self) -> int:
+        """Number of eigenpairs m of the decomposed RRWP."""
+        return self.eigenpairs or self.steps
+
+    @property
+    def node_columns(self) -> int:
+        """Columns of the node encoding, degrees included."""
+        columns = 0 if self.kind == "none" else self.steps
+        if self.kind == "decomposed-rrwp" and self.directed == "alternating":
+            columns = 2 * self.steps
+        return columns + (0 if self.degrees == "none" else 2)
+
+    @property
+    def edge_columns(self) -> int:
+        """Columns of the pair encoding: P_ij ‖ P_ji, v_i ‖ v_j, or the symmetric D-RRWP."""
+        if self.kind == "none":
+            return 0
+        if self.kind == "decomposed-rrwp":
+            return 2 * self.steps if self.directed == "alternating" else self.steps
+        return 2 * self.steps
+
+
+class RewiringConfig(Section):
+    """The random graph that is superimposed on every input graph."""
+
+    kind: Literal["regular", "non-regular", "complete", "none"] = "regular"
+    degree: Annotated[int, Field(ge=0)] = Field(
+        6, description="r: permutations per graph, each drawn pair added in both directions"
+    )
+    variant: Literal["directed", "undirected", "half", "simple"] = Field(
+        "directed",
+        description="removal of repeats: same-direction, as published runs did; undirected, as the "
+        "pseudocode; half: r/2 permutations, as the main text; simple: redraw until simple",
+    )
+    when: Literal["always", "once", "graph"] = Field(
+        "always",
+        description="draw anew whenever a graph is read; once per graph and run; "
+        "or from a hash of the graph itself",
+    )
+
+    @model_validator(mode="after")
+    def _half_needs_even(self) -> RewiringConfig:
+        if self.variant == "half" and self.degree % 2:
+            raise ValueError(f"the r/2 variant needs an even degree, not {self.degree}")
+        return self
+
+    def added_edges(self, num_nodes: float, num_pairs: float) -> float:
+        """Nominal number of added edges of a graph, the constant that the third pool is divided by."""
+        if self.kind == "none":
+            return 0.0
+        if self.kind == "complete":
+            return num_pairs
+        return (1 if self.variant == "half" else 2) * self.degree * num_nodes
+
+
+class ModelConfig(Section):
+    """The network itself."""
+
+    architecture: Literal["grass", "gcn", "gin", "gat", "gatedgcn", "gps"] = Field(
+        "grass", description="GRASS, or a baseline from PyG's layers in the same harness"
+    )
+    dim: Annotated[int, Field(ge=1)] = Field(32, description="width of nodes and edges")
+    layers: Annotated[int, Field(ge=1)] = 16
+    attention: Literal["grass", "gat", "gatedgcn", "transformer"] = Field(
+        "grass", description="GRASS attention, or a replacement for the ablations"
+    )
+    attention_dim: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="inner width of a replacement attention; the width if not given"
+    )
+    norm: Literal["batch", "layer", "layer-graph", "instance", "none"] = Field(
+        "batch", description="layer-graph: the authors' layer norm, over rows and channels of a graph"
+    )
+    output_bias: bool = Field(False, description="output biases; only for norms that keep the mean")
+    residual_scale: Annotated[float, Field(gt=0)] = Field(0.2, description="α")
+    edge_removal: Probability = Field(0.1, description="probability of random edge removal")
+    flip: bool = Field(True, description="exchange head and tail from layer to layer")
+    pooling: Literal["sum", "mean"] = "sum"
+    head_hidden: Annotated[int, Field(ge=0)] = Field(
+        192, description="hidden width of the GLU head; 0: one linear map"
+    )
+    checkpoint: Annotated[int, Field(ge=0)] = Field(
+        0, description="keep activations only every so many layers, and recompute the rest (0: off)"
+    )
+
+    @model_validator(mode="after")
+    def _bias_needs_mean(self) -> ModelConfig:
+        if self.output_bias and self.norm == "batch":
+            raise ValueError("batch norm removes output biases: set output_bias only for other norms")
+        return self
+
+
+class TrainingConfig(Section):
+    """How the weights are found."""
+
+    epochs: Annotated[int, Field(ge=1)] = 100
+    batch_size: Annotated[int, Field(ge=1)] = Field(
+        200, description="graphs a step; at most the number of training graphs"
+    )
+    accumulate: Annotated[int, Field(ge=1)] = Field(1, description="steps whose gradients are added up")
+    optimizer: Literal["lion", "adamw"] = "lion"
+    learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
+    initial_learning_rate: PositiveFloat = 1e-7
+    final_learning_rate: PositiveFloat = 1e-7
+    warmup: Annotated[float, Field(ge=0, le=1)] = Field(0.1, description="share of steps to the peak")
+    betas: tuple[Probability, Probability] = (0.95, 0.98)
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.3, description="biases are not decayed")
+    label_smoothing: Probability = 0.1
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    compile: bool = Field(False, description="torch.compile the model (for GPUs)")
+    checkpoint_minutes: PositiveFloat = Field(5.0, description="minutes between checkpoints")
+
+
+class EvaluationConfig(Section):
+    """The paper's final evaluation."""
+
+    statistics_passes: Annotated[int, Field(ge=0)] = Field(
+        10, description="passes over the training set that collect the norm statistics"
+    )
+    rewirings: Annotated[int, Field(ge=1)] = Field(10, description="evaluations of each graph")
+    every: Annotated[int, Field(ge=1)] = Field(1, description="epochs between validations")
+
+
+class GRASSConfig(Section):
+    """Everything that defines a run but its seed: the data, the model, its training and evaluation."""
+
+    dataset: str | None = Field(None, description="name of a benchmark, or none for data of one's own")
+    split: Annotated[int, Field(ge=0)] = Field(0, description="which of a node dataset's splits")
+    input: InputConfig = InputConfig()
+    task: TaskConfig = TaskConfig()
+    encoding: EncodingConfig = EncodingConfig()
+    rewiring: RewiringConfig = RewiringConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @classmethod
+    def preset(cls, name: str, **overrides: Any) -> GRASSConfig:
+        """The configuration of a preset, with settings changed by dotted name.
+
+        Example:
+            >>> GRASSConfig.preset("zinc", **{"model.layers": 12}).model.layers
+            12
+        """
+        names = preset_names()
+        if name not in names:
+            raise GrassError(f"There is no preset {name!r}{suggest(name, names)}")
+        text = (resources.files("grass_gnn") / "presets" / f"{name}.toml").read_text("utf-8")
+        return cls.from_dict(tomllib.loads(text), f"preset {name!r}").override(overrides)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> GRASSConfig:
+        """Read a configuration file; a first line ``preset = "…"`` names what it starts from."""
+        try:
+            values = tomllib.loads(Path(path).read_text("utf-8"))
+        except FileNotFoundError:
+            raise GrassError(f"There is no configuration file {path}.") from None
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise GrassError(f"The configuration file {path} cannot be read: {error}.") from None
+        preset = values.pop("preset", None)
+        if preset is None:
+            return cls.from_dict(values, str(path))
+        if not isinstance(preset, str):
+            raise GrassError(f"In {path}, preset is the name of a preset, not {preset!r}.")
+        return cls.preset(preset).override(dict(_flatten(values)))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], source: str = "the configuration") -> GRASSConfig:
+        """Check plain values; ``source`` names them in an error."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise GrassError(f"In {source}, {_explain(error)}") from None
+
+    def override(self, settings: dict[str, Any]) -> GRASSConfig:
+        """A copy with some settings changed, by dotted name (``{"model.layers": 12}``)."""
+        values = self.model_dump(exclude_unset=True)
+        valid = list(setting_names())
+        for name, value in settings.items():
+            if name not in valid:
+                raise GrassError(f"There is no setting {name!r}{suggest(name, valid)}")
+            *parents, last = name.split(".")
+            section = values
+            for parent in parents:
+                section = section.setdefault(parent, {})
+            section[last] = value
+        return GRASSConfig.from_dict(values, "the settings" if settings else "the configuration")
+
+
+def preset_names() -> list[str]:
+    """Names of all presets that ship with the package."""
+    folder = resources.files("grass_gnn") / "presets"
+    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+
+
+def setting_names(section: type[BaseModel] = GRASSConfig, prefix: str = "") -> Iterator[str]:
+    """Dotted names of all settings."""
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from setting_names(kind, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def suggest(name: str, names: list[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest one, or all where they are few."""
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if not nearest:  # a bare name, such as "layers" for "model.layers"
+        nearest = [n for n in names if n.split(".")[-1] == name.split(".")[-1]][:1]
+    if nearest:
+        return f"; did you mean {nearest[0]!r}?"
+    return f"; the names are {', '.join(names)}." if len(names) <= 20 else "."
+
+
+def _explain(error: ValidationError) -> str:
+    """The first problem of a pydantic error as one sentence."""
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {name!r}{suggest(name, list(setting_names()))}"
+    if first["type"] == "value_error":  # our own checks of settings against each other
+        return f"{name or 'top level'}: {message}."
+    return f"{name} = {first['input']!r} is not possible: {message}."

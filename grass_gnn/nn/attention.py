@@ -1,0 +1,138 @@
+"""One layer of GRASS as a PyG-style convolution that updates nodes and edges."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from grass_gnn.nn.fused import fused_layers
+from grass_gnn.nn.init import init_linear
+from grass_gnn.nn.norm import make_norm
+from grass_gnn.ops import LayerWeights, edge_order, grass_layer, use_native
+
+
+class GRASSConv(nn.Module):
+    r"""Attention that lives on the edges, from *Greener GRASS*, equations (7) to (14).
+
+    The weight of an edge in the sum over the in-edges of a node is a softmax, channel by channel, of
+    a linear map of the edge's own representation, and edges are updated from both of their ends:
+
+    .. math::
+        \tilde x_j = W_1 x_j + \sum_{i \to j} a_{ij} \odot (W_2 x_i + W_3 e_{ij}), \qquad
+        \tilde e_{ij} = W_4 e_{ij} + W_5 x_i + W_6 x_j, \qquad
+        a_{ij} = \operatorname{softmax}_i(W_7 e_{ij})
+
+    followed, for both, by ``norm(v + α W mish(ṽ + b))``. GRASS exchanges head and tail of every edge
+    between one layer and the next (``edge_index.flip(0)``), and gives every node a self-loop: both
+    are left to the caller.
+
+    Args:
+        dim: Width d of nodes and edges.
+        residual_scale: α.
+        edge_removal: Probability that random edge removal drops a score in training.
+        norm: ``"batch"``, ``"layer"``, ``"layer-graph"``, ``"instance"`` or ``"none"``.
+        output_bias: Whether the output maps have a bias (useless before a batch norm).
+
+    Shapes:
+        - **inputs**: nodes (N, d), ``edge_index`` (2, E), edges (E, d), ``batch`` (N) if the norm
+          is by graph
+        - **outputs**: nodes (N, d), edges (E, d), and attention weights (E, d) on request
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        residual_scale: float = 0.2,
+        edge_removal: float = 0.0,
+        norm: str = "batch",
+        output_bias: bool = False,
+    ) -> None:
+        super().__init__()
+        if dim < 1:
+            raise ValueError(f"dim must be at least 1, not {dim}")
+        if not 0 <= edge_removal < 1:
+            raise ValueError(f"edge_removal is a probability below 1, not {edge_removal}")
+        if output_bias and norm == "batch":
+            raise ValueError("batch norm removes output biases: choose another norm or none of them")
+        self.dim = dim
+        self.residual_scale = residual_scale
+        self.edge_removal = edge_removal
+        self.norm = norm
+        self.node_in = nn.Linear(dim, 4 * dim, bias=False)  # tail←tail, tail←head, edge←head, edge←tail
+        self.edge_in = nn.Linear(dim, 3 * dim, bias=False)  # edge←edge, tail←edge, attn←edge
+        self.node_bias = nn.Parameter(torch.zeros(dim))
+        self.edge_bias = nn.Parameter(torch.zeros(dim))
+        self.node_out = nn.Linear(dim, dim, bias=output_bias)
+        self.edge_out = nn.Linear(dim, dim, bias=output_bias)
+        self.node_norm = make_norm(norm, dim)
+        self.edge_norm = make_norm(norm, dim)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        for linear in (self.node_in, self.edge_in, self.node_out, self.edge_out):
+            init_linear(linear)
+        nn.init.zeros_(self.node_bias)
+        nn.init.zeros_(self.edge_bias)
+
+    @property
+    def weights(self) -> LayerWeights:
+        """The parameters as the layer's operation takes them."""
+        return LayerWeights(
+            self.node_in.weight,
+            self.edge_in.weight,
+            self.node_bias,
+            self.edge_bias,
+            self.node_out.weight,
+            self.edge_out.weight,
+            self.node_out.bias,
+            self.edge_out.bias,
+        )
+
+    def removal(self, e: Tensor) -> Tensor | None:
+        """What the attention scores of edges are multiplied with: 0 or 1/(1 − p), in training."""
+        if not self.training or self.edge_removal == 0:
+            return None
+        return nn.functional.dropout(torch.ones_like(e), self.edge_removal)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor,
+        batch: Tensor | None = None,
+        num_graphs: int | None = None,
+        keep: Tensor | None = None,
+        return_attention: bool = False,
+    ) -> tuple[Tensor, ...]:
+        """Update nodes and edges.
+
+        Args:
+            x: Node representations [N, d].
+            edge_index: Head and tail of each edge [2, E].
+            edge_attr: Edge representations [E, d].
+            batch: The graph of each node [N]; one graph if not given.
+            num_graphs: Number of graphs in ``batch``; counted if not given.
+            keep: Random edge removal [E, d] to use instead of a fresh one.
+            return_attention: Also return the attention weights, row by row those of the edges.
+        """
+        by_graph = batch is not None and self.norm in ("instance", "layer-graph")
+        if keep is None and not return_attention and not by_graph and use_native(x, self.norm):
+            order = edge_order(edge_index, x.size(0))
+            return fused_layers([self], x, edge_attr, edge_index, order)
+        if keep is None:
+            keep = self.removal(edge_attr)
+        if batch is None:
+            batch, num_graphs = torch.zeros_like(x[:, 0], dtype=torch.int64), 1
+        elif num_graphs is None:
+            num_graphs = int(batch.max()) + 1
+        out = grass_layer(x, edge_attr, edge_index, self.weights, self.residual_scale, keep)
+        x = self.node_norm(out.x, batch, num_graphs)
+        e = self.edge_norm(out.e, batch[edge_index[1]], num_graphs)
+        return (x, e, out.attention) if return_attention else (x, e)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.dim}, residual_scale={self.residual_scale}, "
+            f"edge_removal={self.edge_removal}, norm={self.norm!r})"
+        )

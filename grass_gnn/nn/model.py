@@ -1,0 +1,110 @@
+"""GRASS: head(pool(layers(embed(graph)))).
+
+With the paper in hand: :class:`GRASS` is its Figure 1; ``attention.py`` holds equations (7) to (14).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data.batch import GraphBatch
+from grass_gnn.data.pyg import batch_from_data
+from grass_gnn.encoding import flip_signs
+from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
+from grass_gnn.nn.heads import GraphPooling, TaskHead
+from grass_gnn.nn.stack import LayerStack
+
+
+class GRASS(nn.Module):
+    """Graph Attention with Stochastic Structures.
+
+    Args:
+        config: The configuration, such as ``GRASSConfig.preset("zinc")``.
+
+    Example:
+        >>> model = GRASS(GRASSConfig.preset("zinc"))
+        >>> sum(p.numel() for p in model.parameters())
+        496545
+    """
+
+    target_scale: Tensor
+    target_shift: Tensor
+
+    def __init__(self, config: GRASSConfig) -> None:
+        super().__init__()
+        self.config = config
+        dim, encoding, level = config.model.dim, config.encoding, config.task.level
+        self.node_features = FeatureEmbedding(config.input.nodes, dim, edges=False)
+        self.edge_features = FeatureEmbedding(config.input.edges, dim, edges=True)
+        self.node_encoding, self.edge_encoding = (
+            EncodingEmbedding(columns, dim) if columns else None
+            for columns in (encoding.node_columns, encoding.edge_columns)
+        )
+        self.layers = LayerStack(config.model)
+        self.pooling = GraphPooling(config.model.pooling) if level == "graph" else None
+        width = dim if level == "node" else 3 * dim
+        self.head = TaskHead(width, config.task.outputs, config.model.head_hidden)
+        self.register_buffer("target_scale", torch.tensor(config.task.target_scale))
+        self.register_buffer("target_shift", torch.tensor(config.task.target_shift))
+
+    def forward(self, graphs: GraphBatch | Data) -> Tensor:
+        """Predict from a batch: [B, outputs] for graphs, [N, …] for nodes, [E, …] for input edges.
+
+        Regressions are in the units of the targets, classifications are logits. PyG graphs are
+        encoded and rewired on the way where that was not done before.
+        """
+        batch = self.prepare(graphs)
+        x, e = self.represent(batch)
+        return self.head(self.readout(x, e, batch)) * self.target_scale + self.target_shift
+
+    def prepare(self, graphs: GraphBatch | Data, seeds: Tensor | None = None) -> GraphBatch:
+        """Encode and rewire PyG graphs; a batch that is ready is returned as it is."""
+        return batch_from_data(graphs, self.config, seeds) if isinstance(graphs, Data) else graphs
+
+    def represent(self, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Representations x^L [N, d] and e^L [E, d] after the last layer."""
+        return self.layers(*self.embed(batch), batch)
+
+    def embed(self, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """The first representations x⁰ [N, d] and e⁰ [E, d], equations (3) and (4)."""
+        nodes, edges = batch.node_encoding, batch.edge_encoding
+        if self.training and self.config.encoding.kind == "laplacian":
+            nodes, edges = self._flip_signs(nodes, edges, batch)
+        num_nodes, num_edges = batch.node_graph.size(0), batch.edge_kind.size(0)
+        x = self.node_features(batch.x, num_nodes)
+        e = self.edge_features(batch.edge_attr, num_edges, batch.edge_kind)
+        if self.node_encoding is not None:
+            x = x + self.node_encoding(nodes)
+        if self.edge_encoding is not None:
+            e = e + self.edge_encoding(edges)
+        return x, e
+
+    def readout(self, x: Tensor, e: Tensor, batch: GraphBatch) -> Tensor:
+        """What the head sees: pooled graphs, nodes, or input edges with both of their ends."""
+        level = self.config.task.level
+        if self.pooling is not None:
+            return self.pooling(x, e, batch)  # [B, 3d]
+        if level == "node":
+            return x  # [N, d]
+        head, tail = batch.edge_index[:, batch.input_edges]
+        return torch.cat([x[head], x[tail], e[batch.input_edges]], dim=1)  # [E_in, 3d]
+
+    @torch.no_grad()
+    def attention(self, graphs: GraphBatch | Data) -> tuple[GraphBatch, Tensor]:
+        """The batch and the attention weights of its edges in every layer [L, E, d]."""
+        batch = self.prepare(graphs)
+        return batch, self.layers.attention(*self.embed(batch), batch)
+
+    def _flip_signs(
+        self, nodes: Tensor, edges: Tensor, batch: GraphBatch
+    ) -> tuple[Tensor, Tensor]:
+        """Eigenvectors have no sign: draw one for each, per graph and step (degrees stay)."""
+        k = self.config.encoding.steps
+        edge_graph = batch.node_graph[batch.edge_index[1]]
+        flipped, edges = flip_signs(
+            nodes[:, :k], edges, batch.node_graph, edge_graph, batch.num_graphs
+        )
+        return torch.cat([flipped, nodes[:, k:]], dim=1), edges

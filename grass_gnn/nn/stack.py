@@ -1,0 +1,87 @@
+"""The layers of GRASS, one after the other, by whichever implementation is the fastest here."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from grass_gnn.config import ModelConfig
+from grass_gnn.data.batch import GraphBatch
+from grass_gnn.nn.alternatives import ReplacementConv
+from grass_gnn.nn.attention import GRASSConv
+from grass_gnn.nn.fused import fused_layers
+from grass_gnn.ops import use_native
+
+
+class LayerStack(nn.Module):
+    """L layers; head and tail of every edge are exchanged from one layer to the next."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.flip = config.flip
+        self.checkpoint = config.checkpoint
+        self.layers = nn.ModuleList(make_layer(config) for _ in range(config.layers))
+
+    def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Update nodes [N, d] and edges [E, d] through all layers."""
+        step = self.checkpoint or len(self.layers)
+        for first in range(0, len(self.layers), step):
+            last = min(first + step, len(self.layers))
+            if self.checkpoint and torch.is_grad_enabled():
+                # Only the ends of a segment are kept; the backward pass runs it again.
+                x, e = checkpoint(self.segment, x, e, batch, first, last, use_reentrant=False)
+            else:
+                x, e = self.segment(x, e, batch, first, last)
+        return x, e
+
+    def segment(
+        self, x: Tensor, e: Tensor, batch: GraphBatch, first: int, last: int
+    ) -> tuple[Tensor, Tensor]:
+        """Run layers ``first`` to ``last − 1``."""
+        layers = [self.layers[number] for number in range(first, last)]
+        if all(isinstance(layer, GRASSConv) for layer in layers) and use_native(x, layers[0].norm):
+            return fused_layers(
+                layers,  # type: ignore[arg-type]
+                x,
+                e,
+                batch.edge_index,
+                batch.order,
+                self.flip,
+                first,
+            )
+        for number, layer in enumerate(layers, first):
+            edges = batch.edge_index.flip(0) if self.flip and number % 2 else batch.edge_index
+            x, e = layer(x, edges, e, batch.node_graph, batch.num_graphs)
+        return x, e
+
+    @torch.no_grad()
+    def attention(self, x: Tensor, e: Tensor, batch: GraphBatch) -> Tensor:
+        """Attention weights of every layer [L, E, d], rows keyed to ``batch.edge_index``.
+
+        In flipped layers (odd numbers, from 0) the weight of an edge is that of its head's sum.
+        """
+        weights = []
+        for number, layer in enumerate(self.layers):
+            if not isinstance(layer, GRASSConv):
+                raise ValueError("attention weights by edge are those of GRASS attention alone")
+            edges = batch.edge_index.flip(0) if self.flip and number % 2 else batch.edge_index
+            x, e, a = layer(x, edges, e, batch.node_graph, batch.num_graphs, return_attention=True)
+            weights.append(a)
+        return torch.stack(weights)
+
+
+def make_layer(config: ModelConfig) -> GRASSConv | ReplacementConv:
+    """One layer of the configured kind."""
+    if config.attention == "grass":
+        return GRASSConv(
+            config.dim, config.residual_scale, config.edge_removal, config.norm, config.output_bias
+        )
+    return ReplacementConv(
+        config.dim,
+        config.attention,
+        config.attention_dim,
+        config.residual_scale,
+        config.norm,
+        config.output_bias,
+    )
