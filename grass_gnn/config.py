@@ -35,7 +35,7 @@ class FeatureConfig(Section):
 
     kind: Literal["none", "index", "one-hot", "continuous", "ogb-atom", "ogb-bond"] = Field(
         "none",
-        description="none: no features; index: columns of category numbers, one table each, summed; "
+        description="none: no features; index: columns of category numbers, a table each, summed; "
         "one-hot: rows of a bias-free linear map; continuous: batch norm, then a linear map; "
         "ogb-atom, ogb-bond: the columns of OGB's molecule features",
     )
@@ -176,7 +176,7 @@ class RewiringConfig(Section):
         return self
 
     def added_edges(self, num_nodes: float, num_pairs: float) -> float:
-        """Nominal number of added edges of a graph, the constant that the third pool is divided by."""
+        """Nominal number of added edges of a graph, which the third pool is divided by."""
         if self.kind == "none":
             return 0.0
         if self.kind == "complete":
@@ -199,7 +199,8 @@ class ModelConfig(Section):
         None, description="inner width of a replacement attention; the width if not given"
     )
     norm: Literal["batch", "layer", "layer-graph", "instance", "none"] = Field(
-        "batch", description="layer-graph: the authors' layer norm, over rows and channels of a graph"
+        "batch",
+        description="layer-graph: the authors' layer norm, over rows and channels of a graph",
     )
     output_bias: bool = Field(False, description="output biases; only for norms that keep the mean")
     residual_scale: Annotated[float, Field(gt=0)] = Field(0.2, description="α")
@@ -216,7 +217,9 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _bias_needs_mean(self) -> ModelConfig:
         if self.output_bias and self.norm == "batch":
-            raise ValueError("batch norm removes output biases: set output_bias only for other norms")
+            raise ValueError(
+                "batch norm removes output biases: set output_bias only for other norms"
+            )
         return self
 
 
@@ -227,12 +230,16 @@ class TrainingConfig(Section):
     batch_size: Annotated[int, Field(ge=1)] = Field(
         200, description="graphs a step; at most the number of training graphs"
     )
-    accumulate: Annotated[int, Field(ge=1)] = Field(1, description="steps whose gradients are added up")
+    accumulate: Annotated[int, Field(ge=1)] = Field(
+        1, description="steps whose gradients are added up"
+    )
     optimizer: Literal["lion", "adamw"] = "lion"
     learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
     initial_learning_rate: PositiveFloat = 1e-7
     final_learning_rate: PositiveFloat = 1e-7
-    warmup: Annotated[float, Field(ge=0, le=1)] = Field(0.1, description="share of steps to the peak")
+    warmup: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.1, description="share of steps to the peak"
+    )
     betas: tuple[Probability, Probability] = (0.95, 0.98)
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.3, description="biases are not decayed")
     label_smoothing: Probability = 0.1
@@ -252,9 +259,11 @@ class EvaluationConfig(Section):
 
 
 class GRASSConfig(Section):
-    """Everything that defines a run but its seed: the data, the model, its training and evaluation."""
+    """Everything that defines a run but its seed: data, model, training and evaluation."""
 
-    dataset: str | None = Field(None, description="name of a benchmark, or none for data of one's own")
+    dataset: str | None = Field(
+        None, description="name of a benchmark, or none for data of one's own"
+    )
     split: Annotated[int, Field(ge=0)] = Field(0, description="which of a node dataset's splits")
     input: InputConfig = InputConfig()
     task: TaskConfig = TaskConfig()
@@ -320,7 +329,9 @@ class GRASSConfig(Section):
 def preset_names() -> list[str]:
     """Names of all presets that ship with the package."""
     folder = resources.files("grass_gnn") / "presets"
-    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+    return sorted(
+        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
+    )
 
 
 def setting_names(section: type[BaseModel] = GRASSConfig, prefix: str = "") -> Iterator[str]:

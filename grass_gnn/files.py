@@ -44,6 +44,12 @@ def write_whole(path: str | Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed process had not finished writing in a folder that is ours alone."""
+    for temporary in folder.rglob(".*.tmp"):
+        temporary.unlink(missing_ok=True)
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file in one piece."""
     with write_whole(path) as temporary:

@@ -14,17 +14,17 @@ from grass_gnn.ops import LayerWeights, edge_order, grass_layer, use_native
 class GRASSConv(nn.Module):
     r"""Attention that lives on the edges, from *Greener GRASS*, equations (7) to (14).
 
-    The weight of an edge in the sum over the in-edges of a node is a softmax, channel by channel, of
-    a linear map of the edge's own representation, and edges are updated from both of their ends:
+    The weight of an edge in the sum over the in-edges of a node is a softmax, channel by channel,
+    of a linear map of the edge's own representation; edges are updated from both of their ends:
 
     .. math::
         \tilde x_j = W_1 x_j + \sum_{i \to j} a_{ij} \odot (W_2 x_i + W_3 e_{ij}), \qquad
         \tilde e_{ij} = W_4 e_{ij} + W_5 x_i + W_6 x_j, \qquad
         a_{ij} = \operatorname{softmax}_i(W_7 e_{ij})
 
-    followed, for both, by ``norm(v + α W mish(ṽ + b))``. GRASS exchanges head and tail of every edge
-    between one layer and the next (``edge_index.flip(0)``), and gives every node a self-loop: both
-    are left to the caller.
+    followed, for both, by ``norm(v + α W mish(ṽ + b))``. GRASS exchanges head and tail of every
+    edge between one layer and the next (``edge_index.flip(0)``), and gives every node a self-loop:
+    both are left to the caller.
 
     Args:
         dim: Width d of nodes and edges.
@@ -53,12 +53,16 @@ class GRASSConv(nn.Module):
         if not 0 <= edge_removal < 1:
             raise ValueError(f"edge_removal is a probability below 1, not {edge_removal}")
         if output_bias and norm == "batch":
-            raise ValueError("batch norm removes output biases: choose another norm or none of them")
+            raise ValueError(
+                "batch norm removes output biases: choose another norm or none of them"
+            )
         self.dim = dim
         self.residual_scale = residual_scale
         self.edge_removal = edge_removal
         self.norm = norm
-        self.node_in = nn.Linear(dim, 4 * dim, bias=False)  # tail←tail, tail←head, edge←head, edge←tail
+        self.node_in = nn.Linear(
+            dim, 4 * dim, bias=False
+        )  # tail←tail, tail←head, edge←head, edge←tail
         self.edge_in = nn.Linear(dim, 3 * dim, bias=False)  # edge←edge, tail←edge, attn←edge
         self.node_bias = nn.Parameter(torch.zeros(dim))
         self.edge_bias = nn.Parameter(torch.zeros(dim))

@@ -47,7 +47,7 @@ class IndexEmbedding(nn.Module):
 
 
 class LinearEmbedding(nn.Module):
-    """Continuous features through batch norm and a linear map, or one-hot ones through a bias-free map.
+    """Continuous features: batch norm, then a linear map; one-hot ones: a bias-free linear map.
 
     Edges have an indicator column for each kind of edge beyond the input's.
     """

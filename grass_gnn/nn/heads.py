@@ -11,7 +11,7 @@ from grass_gnn.nn.init import init_linear
 
 
 class GraphPooling(nn.Module):
-    """Nodes, existing edges (with self-loops) and added edges of a graph, summed apart: equation (15).
+    """Nodes, existing edges (with self-loops) and added edges, summed apart: equation (15).
 
     Sums are divided by constants, their nominal sizes over the training set, so that a head sees
     numbers near one; mean pooling divides by each graph's own counts instead.
@@ -51,7 +51,10 @@ class GraphPooling(nn.Module):
 
 
 class TaskHead(nn.Module):
-    """A linear map, or a gated hidden layer beside a skip: W_o [y ‖ (W_v y + b_v) ⊙ mish(W_g y + b_g)] + b_o."""
+    """A linear map, or a gated hidden layer beside a skip connection.
+
+    W_o [y ‖ (W_v y + b_v) ⊙ mish(W_g y + b_g)] + b_o
+    """
 
     def __init__(self, width: int, outputs: int, hidden: int = 0) -> None:
         super().__init__()

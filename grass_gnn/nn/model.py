@@ -1,6 +1,6 @@
 """GRASS: head(pool(layers(embed(graph)))).
 
-With the paper in hand: :class:`GRASS` is its Figure 1; ``attention.py`` holds equations (7) to (14).
+With the paper in hand: :class:`GRASS` is its Figure 1, ``attention.py`` equations (7) to (14).
 """
 
 from __future__ import annotations
@@ -98,9 +98,7 @@ class GRASS(nn.Module):
         batch = self.prepare(graphs)
         return batch, self.layers.attention(*self.embed(batch), batch)
 
-    def _flip_signs(
-        self, nodes: Tensor, edges: Tensor, batch: GraphBatch
-    ) -> tuple[Tensor, Tensor]:
+    def _flip_signs(self, nodes: Tensor, edges: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Eigenvectors have no sign: draw one for each, per graph and step (degrees stay)."""
         k = self.config.encoding.steps
         edge_graph = batch.node_graph[batch.edge_index[1]]

@@ -40,16 +40,9 @@ class LayerStack(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Run layers ``first`` to ``last − 1``."""
         layers = [self.layers[number] for number in range(first, last)]
-        if all(isinstance(layer, GRASSConv) for layer in layers) and use_native(x, layers[0].norm):
-            return fused_layers(
-                layers,  # type: ignore[arg-type]
-                x,
-                e,
-                batch.edge_index,
-                batch.order,
-                self.flip,
-                first,
-            )
+        ours = [layer for layer in layers if isinstance(layer, GRASSConv)]
+        if ours and use_native(x, ours[0].norm):
+            return fused_layers(ours, x, e, batch.edge_index, batch.order, self.flip, first)
         for number, layer in enumerate(layers, first):
             edges = batch.edge_index.flip(0) if self.flip and number % 2 else batch.edge_index
             x, e = layer(x, edges, e, batch.node_graph, batch.num_graphs)

@@ -1,0 +1,30 @@
+"""GRASS: graph attention with stochastic structures, as a library.
+
+>>> from grass_gnn import GRASS, GRASSConfig
+>>> model = GRASS(GRASSConfig.preset("zinc"))
+"""
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data.batch import GraphBatch
+from grass_gnn.encoding import AddDecomposedRRWP, AddDegree, AddLaplacianPE, AddRRWP
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation import TrainedModel, load_model
+from grass_gnn.nn import GRASS, GRASSConv
+from grass_gnn.rewiring import AddRandomRegularEdges
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GRASS",
+    "AddDecomposedRRWP",
+    "AddDegree",
+    "AddLaplacianPE",
+    "AddRRWP",
+    "AddRandomRegularEdges",
+    "GRASSConfig",
+    "GRASSConv",
+    "GraphBatch",
+    "GrassError",
+    "TrainedModel",
+    "load_model",
+]

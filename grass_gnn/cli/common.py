@@ -1,0 +1,88 @@
+"""What commands share: consoles, settings from options, progress."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, TimeRemainingColumn
+
+from grass_gnn.config import GRASSConfig, preset_names, suggest
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.protocol import Progress as Report
+
+out = Console()
+err = Console(stderr=True)
+
+EPILOG = "Add [bold]--debug[/] to any command to see a traceback with an error."
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help."""
+    shown = "\n\n".join(f"[dim]$[/] {line}" for line in lines)
+    return f"[bold]Examples[/]\n\n{shown}"
+
+
+def read_config(name: str, settings: list[str], epochs: int | None = None) -> GRASSConfig:
+    """The configuration of a preset or file, changed by ``--set`` and ``--epochs``."""
+    if name.endswith(".toml") or Path(name).is_file():
+        config = GRASSConfig.from_toml(name)
+    elif name in preset_names():
+        config = GRASSConfig.preset(name)
+    else:
+        raise GrassError(f"{name!r} is neither a preset nor a file{suggest(name, preset_names())}")
+    changes = dict(_setting(text) for text in settings)
+    if epochs is not None:
+        changes["training.epochs"] = epochs
+    return config.override(changes)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Split ``name=value``; values are written as in TOML, and bare words are text."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise GrassError(f"A setting is name=value (such as model.layers=12), not {text!r}.")
+    try:
+        return name.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name.strip(), value.strip()
+
+
+def parse_sizes(text: str | None) -> tuple[int, int, int] | None:
+    """Numbers of training, validation and test graphs, from ``N,N,N``."""
+    if text is None:
+        return None
+    try:
+        train, val, test = (int(part) for part in text.split(","))
+        if min(train, val, test) < 1:
+            raise ValueError
+    except ValueError:
+        raise GrassError(
+            f"--generate takes three numbers such as 1000,200,200, not {text!r}."
+        ) from None
+    return train, val, test
+
+
+def print_json(value: Any) -> None:
+    """Write a value for programs to read."""
+    print(json.dumps(value, indent=2))
+
+
+@contextmanager
+def progress_bar() -> Iterator[Report]:
+    """A progress bar for each kind of work that is reported; silent when not on a terminal."""
+    columns = (*Progress.get_default_columns()[:-1], TimeRemainingColumn())
+    with Progress(*columns, console=err, disable=not err.is_terminal) as bars:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks or bars.tasks[tasks[what]].completed > done:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield report

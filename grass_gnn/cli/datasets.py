@@ -1,0 +1,168 @@
+"""``grass-gnn datasets``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from grass_gnn.cli.common import examples, out, parse_sizes, print_json, progress_bar, read_config
+from grass_gnn.data import (
+    BENCHMARKS,
+    benchmark,
+    dataset_statistics,
+    found_locally,
+    load_benchmark,
+    prepare_benchmark,
+)
+
+app = typer.Typer(
+    help="List, prepare and measure the benchmark datasets.",
+    no_args_is_help=False,
+    invoke_without_command=True,
+    rich_markup_mode="rich",
+    epilog=examples(
+        "grass-gnn datasets",
+        "grass-gnn datasets prepare zinc --data folder/zinc",
+        "grass-gnn datasets stats peptides-func --data folder/peptides_func --sample 500",
+        "grass-gnn datasets fingerprint cluster --generate 100,10,10",
+    ),
+)
+
+Name = Annotated[str, typer.Argument(help="Name of a dataset.")]
+Data = Annotated[
+    Path | None, typer.Option(help="Folder with the raw files; downloaded if not given.")
+]
+Generate = Annotated[
+    str | None,
+    typer.Option(help="PATTERN, CLUSTER: draw so many graphs, as TRAIN,VAL,TEST.", metavar="N,N,N"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def datasets(context: typer.Context) -> None:
+    """List the datasets, if no subcommand is given."""
+    if context.invoked_subcommand is None:
+        list_datasets()
+
+
+@app.command("list")
+def list_datasets(json: Json = False) -> None:
+    """List the datasets and where they come from."""
+    rows = [
+        {
+            "name": name,
+            "task": _task(name),
+            "graphs": sum(entry.official.graphs) if not entry.single_graph else 1,
+            "mean_nodes": entry.official.mean_nodes,
+            "mean_edges": entry.official.mean_edges,
+            "here": found_locally(name),
+        }
+        for name, entry in BENCHMARKS.items()
+    ]
+    if json:
+        print_json(rows)
+        return
+    table = Table("dataset", "task", "graphs", "mean nodes", "mean edges", "here")
+    for row in rows:
+        here = "yes" if row["here"] else "no"
+        counts = (f"{row['graphs']:,}", f"{row['mean_nodes']:,}", f"{row['mean_edges']:,}")
+        table.add_row(str(row["name"]), str(row["task"]), *counts, here)
+    out.print(table)
+
+
+def _task(name: str) -> str:
+    task = read_config(name, []).task
+    return f"{task.level} {task.kind}, {task.metric}"
+
+
+@app.command()
+def prepare(
+    name: Name,
+    data: Data = None,
+    generate: Generate = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting: name=value.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of generated graphs.", min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """Read, check and encode a dataset, and keep it for training."""
+    config = read_config(name, settings or [])
+    with progress_bar() as progress:
+        prepared = prepare_benchmark(config, data, parse_sizes(generate), seed, progress)
+    facts = {
+        "name": name,
+        "source": prepared.source,
+        "seconds": prepared.seconds,
+        "bytes": prepared.bytes,
+        "from_cache": prepared.from_cache,
+        "folder": str(prepared.folder),
+        "fingerprint": prepared.fingerprint.to_dict(),
+    }
+    if json:
+        print_json(facts)
+        return
+    size, found = f"{prepared.bytes / 1e6:.1f} MB", "found" if prepared.from_cache else "made"
+    out.print(
+        f"{name}: {size}, prepared in {prepared.seconds:.1f} s ({found} in {prepared.folder})"
+    )
+
+
+@app.command()
+def fingerprint(
+    name: Name, data: Data = None, generate: Generate = None, json: Json = False
+) -> None:
+    """Show the content hash and sizes of a dataset, and whether it is the official one."""
+    config = read_config(name, [])
+    with progress_bar() as progress:
+        prepared = prepare_benchmark(config, data, parse_sizes(generate), 0, progress)
+    found = prepared.fingerprint
+    if json:
+        print_json(found.to_dict())
+        return
+    out.print(f"{name}: hash {found.hash}, {'official' if found.official else 'not official'}")
+    for split, size in found.splits.items():
+        out.print(
+            f"  {split}: {size.graphs:,} graphs, {size.mean_nodes:.2f} nodes, "
+            f"{size.mean_edges:.2f} edges"
+        )
+    for difference in found.differences:
+        out.print(f"  [yellow]{difference}[/]")
+
+
+@app.command()
+def stats(
+    name: Name,
+    data: Data = None,
+    generate: Generate = None,
+    sample: Annotated[
+        int | None, typer.Option(help="Measure the paths of so many graphs only.", min=1)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compute a row of the paper's dataset tables: sizes, shortest paths and diameters."""
+    benchmark(name)
+    loaded = load_benchmark(name, data, generate=parse_sizes(generate))
+    with progress_bar() as progress:
+        found = dataset_statistics(loaded.splits, sample=sample, progress=progress)
+    if json:
+        print_json(vars(found))
+        return
+    table = Table(
+        "dataset", "graphs", "avg. nodes", "avg. edges", "avg. shortest path", "avg. diameter"
+    )
+    table.add_row(
+        name,
+        f"{found.graphs:,}",
+        f"{found.mean_nodes:.2f}",
+        f"{found.mean_edges:.2f}",
+        *(
+            "-" if v is None else f"{v[0]:.2f} ± {v[1]:.2f}"
+            for v in (found.shortest_path, found.diameter)
+        ),
+    )
+    out.print(table)

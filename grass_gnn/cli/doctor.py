@@ -1,0 +1,34 @@
+"""``grass-gnn doctor``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from grass_gnn.cli.common import examples, out, print_json
+from grass_gnn.data import BENCHMARKS, found_locally
+from grass_gnn.files import cache_folder
+from grass_gnn.hardware import describe
+from grass_gnn.ops import native_status
+
+EXAMPLES = examples("grass-gnn doctor", "grass-gnn doctor --json")
+
+
+def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show versions, devices, the compiler of the fused step, and which data are here."""
+    facts = {
+        **describe(),
+        "fused CPU step": native_status(),
+        "cache": str(cache_folder()),
+        "datasets here": [name for name in BENCHMARKS if found_locally(name)],
+    }
+    if json:
+        print_json(facts)
+        return
+    table = Table("what", "found")
+    for name, value in facts.items():
+        shown = ", ".join(value) or "none" if isinstance(value, list) else str(value)
+        table.add_row(name, shown)
+    out.print(table)

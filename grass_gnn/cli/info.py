@@ -1,0 +1,45 @@
+"""``grass-gnn info``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from grass_gnn.cli.common import examples, out, print_json, read_config
+from grass_gnn.training import make_model
+
+EXAMPLES = examples("grass-gnn info zinc", "grass-gnn info zinc --set model.layers=12 --json")
+
+
+def info(
+    preset: Annotated[str, typer.Argument(help="A preset, or a configuration file.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting: name=value.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show a configuration and the size of its model."""
+    config = read_config(preset, settings or [])
+    model = make_model(config)
+    parameters = sum(p.numel() for p in model.parameters())
+    values = config.model_dump(mode="json")
+    if json:
+        print_json({"name": preset, "parameters": parameters, "config": values})
+        return
+    table = Table("setting", "value", title=f"{preset}: {parameters:,} parameters")
+    for section, content in values.items():
+        if not isinstance(content, dict):
+            table.add_row(section, str(content))
+            continue
+        table.add_section()
+        for name, value in content.items():
+            table.add_row(f"{section}.{name}", _text(value))
+    out.print(table)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(str(v) for v in value.values() if v != [])
+    return str(value)

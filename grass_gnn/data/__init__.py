@@ -1,0 +1,45 @@
+"""Benchmarks and one's own graphs: read, checked, encoded, stored, batched."""
+
+from grass_gnn.data.batch import GraphBatch, InputGraphs, rewire
+from grass_gnn.data.benchmarks import (
+    BENCHMARKS,
+    Benchmark,
+    BenchmarkData,
+    benchmark,
+    found_locally,
+    load_benchmark,
+)
+from grass_gnn.data.fingerprint import Fingerprint, content_hash, fingerprint
+from grass_gnn.data.loader import GraphLoader
+from grass_gnn.data.packed import PackedDataset, pack
+from grass_gnn.data.prepare import PreparedData, prepare, prepare_benchmark
+from grass_gnn.data.pyg import batch_from_data
+from grass_gnn.data.sbm import generate_cluster, generate_pattern
+from grass_gnn.data.statistics import DatasetStatistics, PoolingStatistics, dataset_statistics
+
+__all__ = [
+    "BENCHMARKS",
+    "Benchmark",
+    "BenchmarkData",
+    "DatasetStatistics",
+    "Fingerprint",
+    "GraphBatch",
+    "GraphLoader",
+    "InputGraphs",
+    "PackedDataset",
+    "PoolingStatistics",
+    "PreparedData",
+    "batch_from_data",
+    "benchmark",
+    "content_hash",
+    "dataset_statistics",
+    "fingerprint",
+    "found_locally",
+    "generate_cluster",
+    "generate_pattern",
+    "load_benchmark",
+    "pack",
+    "prepare",
+    "prepare_benchmark",
+    "rewire",
+]

@@ -1,0 +1,136 @@
+"""What a graph must be to go into a dataset, with one sentence for each thing that may be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from grass_gnn.config import GRASSConfig, TaskConfig
+from grass_gnn.data.pyg import feature_columns
+from grass_gnn.data.sbm import SPLITS
+from grass_gnn.errors import GrassError
+from grass_gnn.validation import check_graph
+
+
+class CheckedGraph(NamedTuple):
+    """A graph as it is packed, of the shapes and types that the configuration asks for."""
+
+    num_nodes: int
+    edge_index: Tensor  # [2, E]
+    x: Tensor | None  # [n, columns]
+    edge_attr: Tensor | None  # [E, columns]
+    y: Tensor | None  # [rows] class numbers, or [rows, outputs]; a row a graph, node or edge
+    weight: Tensor | None  # [E]
+    masks: dict[str, Tensor]  # [rows] for each split, of a graph whose nodes or edges are split
+
+
+def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) -> CheckedGraph:
+    """Check one graph; ``number`` names it in an error.
+
+    Args:
+        number: Place of the graph in its list, from 0.
+        data: The graph.
+        config: What it must fit.
+        targets: Whether it must have a target.
+    """
+    try:
+        return _check(data, config, targets)
+    except (GrassError, ValueError, TypeError) as error:
+        message = str(error).removeprefix("The graph ")
+        if message != str(error):
+            raise GrassError(f"Graph {number} {message}") from None
+        raise GrassError(f"Graph {number}: {message[0].lower() + message[1:]}") from None
+
+
+def check_sizes(graphs: Sequence[Data]) -> tuple[Tensor, Tensor]:
+    """Number of nodes [B] and edges [B] of each graph, of which there must be at least one."""
+    if not len(graphs):
+        raise GrassError("There are no graphs: a dataset needs at least one.")
+    nodes, edges = [], []
+    for number, data in enumerate(graphs):
+        if not isinstance(data, Data):
+            raise GrassError(f"Graph {number} is not a PyG Data but a {type(data).__name__}.")
+        if not isinstance(data.edge_index, Tensor) or data.edge_index.dim() != 2:
+            raise GrassError(
+                f"Graph {number} has no edge_index of shape [2, E] (without edges: [2, 0])."
+            )
+        count = data.num_nodes
+        if not count:
+            raise GrassError(f"Graph {number} has no nodes.")
+        nodes.append(count)
+        edges.append(data.edge_index.size(1))
+    return torch.tensor(nodes), torch.tensor(edges)
+
+
+def _check(data: Data, config: GRASSConfig, targets: bool) -> CheckedGraph:
+    num_nodes, edge_index = int(data.num_nodes or 0), data.edge_index
+    weight = data.get("edge_weight")
+    if weight is not None:
+        weight = weight.flatten().float()
+    check_graph(edge_index, num_nodes, weight)
+    num_edges = edge_index.size(1)
+    rows = {"graph": 1, "node": num_nodes, "edge": num_edges}[config.task.level]
+    return CheckedGraph(
+        num_nodes,
+        edge_index,
+        feature_columns("node", data.x, config.input.nodes, num_nodes),
+        feature_columns("edge", data.edge_attr, config.input.edges, num_edges),
+        _targets(data, config.task, rows) if targets else None,
+        weight,
+        _masks(data, config.split, rows),
+    )
+
+
+def _targets(data: Data, task: TaskConfig, rows: int) -> Tensor:
+    if data.y is None:
+        raise GrassError("The graph has no target y.")
+    y = torch.as_tensor(data.y)
+    columns = 1 if task.kind == "classification" else task.outputs
+    if y.numel() != rows * columns:
+        raise GrassError(
+            f"The target y has shape {list(y.shape)}, "
+            f"but the task takes {columns} for each of {rows} {task.level}s."
+        )
+    y = y.reshape(rows, columns)
+    if not bool(torch.isfinite(y).all()):
+        raise GrassError("The target y is not finite.")
+    if task.kind == "classification":
+        if y.is_floating_point() and not torch.equal(y, y.round()):
+            raise GrassError("The target y is not a whole number, which a class must be.")
+        outside = (y < 0) | (y >= task.outputs)
+        if bool(outside.any()):
+            value, last = y[outside][0].item(), task.outputs - 1
+            raise GrassError(f"The target y is {value:g}, but classes are 0 to {last}.")
+        return y.squeeze(1).long()  # [rows]
+    if task.kind in ("binary", "multilabel"):
+        outside = (y != 0) & (y != 1)
+        if bool(outside.any()):
+            raise GrassError(f"The target y is {y[outside][0].item():g}, but labels are 0 or 1.")
+    return y.float()  # [rows, outputs]
+
+
+def _masks(data: Data, split: int, rows: int) -> dict[str, Tensor]:
+    """The masks of a graph whose nodes (or edges) are split, of the chosen split of several."""
+    masks = {}
+    for name in SPLITS:
+        mask = data.get(f"{name}_mask")
+        if mask is None:
+            continue
+        if mask.dim() == 2:
+            if split >= mask.size(1):
+                raise GrassError(
+                    f"The graph has {mask.size(1)} splits, 0 to {mask.size(1) - 1}; "
+                    f"there is no split {split}."
+                )
+            mask = mask[:, split]
+        if mask.shape != (rows,) or mask.dtype != torch.bool:
+            raise GrassError(
+                f"The {name}_mask must be boolean of shape [{rows}], "
+                f"not {mask.dtype} of shape {list(mask.shape)}."
+            )
+        masks[name] = mask
+    return masks

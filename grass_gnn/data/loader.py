@@ -1,0 +1,154 @@
+"""Batches for the model: selected, rewired, encoded and sorted, ahead of their use.
+
+What a batch holds follows from (seed, stream, epoch, number of the batch) alone, so neither the
+number of workers nor a restart in the middle of an epoch changes it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data.batch import GraphBatch, InputGraphs, rewire
+from grass_gnn.data.packed import PackedDataset
+from grass_gnn.rewiring import graph_seeds, random_bits, step_seeds
+
+TRAINING_STREAM = 0  # other streams of randomness are for evaluation
+_SHUFFLE, _SIGNS = 1, 2  # counters that tell draws of the same seed apart
+
+
+class GraphLoader:
+    """Iterates over an epoch of batches of a dataset.
+
+    While the caller computes, threads make the next batches: nearly all of the work is outside of
+    Python's lock.
+
+    Args:
+        dataset: The graphs.
+        config: Encoding and rewiring.
+        batch_size: Graphs a batch; at most as many as there are.
+        shuffle: Whether each epoch has an order of its own.
+        drop_last: Whether to leave out a last batch that is not full.
+        seed: What order and rewiring follow from.
+        workers: Threads that make batches; 0: made when asked for, in the caller's thread.
+        stream: Which of several independent streams of randomness to use, such as one for
+            training, one for validation; the sign of Laplacian eigenvectors is drawn only in 0.
+    """
+
+    def __init__(
+        self,
+        dataset: PackedDataset,
+        config: GRASSConfig,
+        batch_size: int,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        seed: int = 0,
+        workers: int = 1,
+        stream: int = TRAINING_STREAM,
+    ) -> None:
+        self.dataset, self.config = dataset, config
+        self.batch_size = max(1, min(batch_size, len(dataset)))
+        self.shuffle, self.drop_last = shuffle, drop_last
+        self.seed, self.workers, self.stream = seed, workers, stream
+        self.epoch = 0
+        self._next_batch = 0
+        self._rank, self._world_size = 0, 1
+
+    def __len__(self) -> int:
+        """Batches of the epoch that are still to come."""
+        own = len(range(self._rank, self._graphs_used, self._world_size))
+        return -(-own // self.batch_size) - self._next_batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, or evaluation pass; changing it goes back to the first batch."""
+        if epoch != self.epoch:
+            self.epoch, self._next_batch = epoch, 0
+
+    def resume_from(self, batch_number: int) -> None:
+        """Start the next iteration at this batch of the epoch."""
+        self._next_batch = batch_number
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch, and the batch that comes next in it."""
+        return {"epoch": self.epoch, "batch": self._next_batch}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on where :meth:`state_dict` was taken."""
+        self.epoch, self._next_batch = state["epoch"], state["batch"]
+
+    def shard(self, rank: int, world_size: int) -> GraphLoader:
+        """Take one process's share: over all, an epoch sees each graph once.
+
+        With ``drop_last`` all shares have the same number of batches.
+        """
+        self._rank, self._world_size = rank, world_size
+        return self
+
+    def __iter__(self) -> Iterator[GraphBatch]:
+        batches = self._epoch_batches()[self._next_batch :]
+        made = self._made_ahead(batches) if self.workers else map(self._make, batches)
+        for batch in made:
+            self._next_batch += 1
+            yield batch
+        self._next_batch = 0
+
+    def _epoch_batches(self) -> list[Tensor]:
+        """Numbers of the graphs of each batch of this epoch, of this process."""
+        order = torch.arange(len(self.dataset))
+        if self.shuffle:
+            root = torch.tensor([self.seed + (self.stream << 40)])
+            seed = int(random_bits(root, self.epoch, _SHUFFLE))
+            order = torch.randperm(len(order), generator=torch.Generator().manual_seed(seed))
+        own = order[: self._graphs_used][self._rank :: self._world_size]
+        return list(own.split(self.batch_size)) if len(own) else []
+
+    @property
+    def _graphs_used(self) -> int:
+        """Graphs that an epoch goes over, in all processes together."""
+        share = self.batch_size * self._world_size if self.drop_last else 1
+        return len(self.dataset) // share * share
+
+    def _make(self, ids: Tensor) -> GraphBatch:
+        graphs = self.dataset.select(ids)
+        drawn = random_bits(step_seeds(self.seed, self.epoch, ids), self.stream)  # [B]
+        if graphs.laplacian is not None and self.stream == TRAINING_STREAM:
+            graphs = _flip_signs(graphs, drawn)
+        encoding, rewiring = self.config.encoding, self.config.rewiring
+        graphs = self.dataset.with_known_pairs(graphs, encoding)
+        return rewire(graphs, encoding, rewiring, self._seeds(graphs, drawn, ids))
+
+    def _seeds(self, graphs: InputGraphs, drawn: Tensor, ids: Tensor) -> Tensor:
+        """The seed of each graph's rewiring [B]."""
+        when = self.config.rewiring.when
+        if when == "graph":
+            return graph_seeds(graphs.edge_index, graphs.graph_ptr)
+        return step_seeds(self.seed, 0, ids) if when == "once" else drawn
+
+    def _made_ahead(self, batches: list[Tensor]) -> Iterator[GraphBatch]:
+        waiting: deque[Future[GraphBatch]] = deque()
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="grass-loader")
+        try:
+            for ids in batches:
+                waiting.append(pool.submit(self._make, ids))
+                if len(waiting) > self.workers:  # one more is ready while each worker makes one
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            # Also reached when the caller stops early: no thread outlives the iteration.
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _flip_signs(graphs: InputGraphs, seeds: Tensor) -> InputGraphs:
+    """Multiply each eigenvector of each graph by 1 or −1: its sign means nothing."""
+    assert graphs.laplacian is not None
+    columns = torch.arange(graphs.laplacian.size(1))
+    bits = random_bits(seeds.unsqueeze(1), columns, _SIGNS) & 1  # [B, k]
+    signs = (2 * bits - 1).to(graphs.laplacian.dtype)
+    return replace(graphs, laplacian=graphs.laplacian * signs[graphs.node_graph])

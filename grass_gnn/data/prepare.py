@@ -1,0 +1,261 @@
+"""Datasets checked and encoded once, then kept and found again by their content."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch_geometric.data import Data
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data.benchmarks import BenchmarkData, benchmark, load_benchmark, raw_folder
+from grass_gnn.data.cache import CacheEntry, DamagedError, hash_files
+from grass_gnn.data.checking import check_sizes
+from grass_gnn.data.fingerprint import Fingerprint, content_hash, fingerprint
+from grass_gnn.data.packed import (
+    PackedDataset,
+    from_tensors,
+    packed_rows,
+    packed_shapes,
+    pointers,
+)
+from grass_gnn.data.progress import Progress, reporting
+from grass_gnn.data.statistics import PoolingStatistics
+from grass_gnn.data.storage import TensorWriter, read_tensors
+from grass_gnn.errors import GrassError
+from grass_gnn.files import cache_folder
+
+Splits = Mapping[str, Sequence[Data]]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """The packed splits of a dataset, with what training and reports need to know about them."""
+
+    splits: dict[str, PackedDataset]
+    statistics: PoolingStatistics  # of the training set
+    fingerprint: Fingerprint
+    source: str  # a folder, "generated (seed 0)" or "graphs"
+    folder: Path
+    seconds: float  # that reading, encoding and writing took when it was prepared
+    bytes: int  # on disk
+    from_cache: bool
+
+    @property
+    def official(self) -> bool:
+        """Whether this is a benchmark that agrees with its published statistics."""
+        return self.fingerprint.official
+
+    @property
+    def unofficial_because(self) -> str:
+        """In a sentence, why a result on this data is not one on the official benchmark."""
+        name, differences = self.fingerprint.name, self.fingerprint.differences
+        if self.official or not differences:
+            return "" if self.official else "These graphs are no benchmark."
+        return f"This is not the official {name}: {'; '.join(differences)}."
+
+    @property
+    def train(self) -> PackedDataset:
+        """The training set."""
+        return self.splits["train"]
+
+    @property
+    def val(self) -> PackedDataset:
+        """The validation set."""
+        return self.splits["val"]
+
+    @property
+    def test(self) -> PackedDataset:
+        """The test set."""
+        return self.splits["test"]
+
+
+def prepare(
+    source: str | Splits,
+    config: GRASSConfig,
+    cache_dir: Path | str | None = None,
+    *,
+    folder: Path | str | None = None,
+    generate: Sequence[int] | None = None,
+    seed: int = 0,
+    download: bool = True,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> PreparedData:
+    """Read, check and encode a dataset, or find it in the cache.
+
+    Args:
+        source: Name of a benchmark, or the graphs of ``"train"``, ``"val"`` and ``"test"`` (an
+            empty split is left out).
+        config: What the graphs must fit, and their encoding.
+        cache_dir: Where prepared data is kept; in the user's cache if not given.
+        folder: Where the raw files of the benchmark are (see :func:`load_benchmark`).
+        generate: Numbers of graphs to generate instead (PATTERN, CLUSTER).
+        seed: Seed of generated graphs.
+        download: Download raw files, if no folder is given.
+        workers: Threads that encode; as many as there are cores if not given.
+        progress: Told what is done; if not given, a terminal shows a progress bar.
+    """
+    started = time.perf_counter()
+    if isinstance(source, str):
+        name, identity = source, _identity(source, folder, generate, seed, download)
+    else:
+        source = {split: graphs for split, graphs in source.items() if len(graphs)}
+        if "train" not in source:
+            raise GrassError("There are no training graphs: a dataset needs at least one.")
+        for split, graphs in source.items():
+            with _in_split(split):
+                check_sizes(graphs)
+        name, identity = "graphs", content_hash(source)
+
+    def load() -> BenchmarkData:
+        if isinstance(source, str):
+            return load_benchmark(source, folder, download=download, generate=generate, seed=seed)
+        return BenchmarkData(name, source, name)
+
+    root = Path(cache_dir) if cache_dir is not None else cache_folder() / "prepared"
+    entry = CacheEntry(root, f"{name}-{_key(identity, config)}")
+    prepared = _find(entry, config)
+    if prepared is None:
+        with entry.locked():
+            # Another process may have built it meanwhile.
+            prepared = _find(entry, config, notice=True)
+            if prepared is None:
+                prepared = _build(entry, load(), config, started, workers, progress)
+    if isinstance(source, str) and not prepared.official:
+        logger.warning(prepared.unofficial_because)
+    return prepared
+
+
+def prepare_benchmark(
+    config: GRASSConfig,
+    folder: Path | str | None = None,
+    generate: Sequence[int] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> PreparedData:
+    """:func:`prepare` the dataset that a configuration names."""
+    if config.dataset is None:
+        raise GrassError("The configuration names no dataset (dataset = ...).")
+    return prepare(
+        config.dataset, config, folder=folder, generate=generate, seed=seed, progress=progress
+    )
+
+
+def _identity(
+    name: str,
+    folder: Path | str | None,
+    generate: Sequence[int] | None,
+    seed: int,
+    download: bool,
+) -> str:
+    """What tells the content of a benchmark apart, without reading it by PyG."""
+    entry = benchmark(name)
+    if generate is not None:
+        return f"generated {list(generate)} {seed}"
+    raw = raw_folder(entry, folder, download=download)
+    return hash_files([raw / file for file in entry.raw.files])
+
+
+def _key(identity: str, config: GRASSConfig) -> str:
+    """A short hash of the content and of all settings that decide what is stored."""
+    task = config.task
+    settings = {
+        "input": config.input.model_dump(),
+        "task": [task.level, task.kind, task.outputs],
+        "encoding": config.encoding.model_dump(),
+        "split": config.split,
+    }
+    text = json.dumps([identity, settings], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _find(entry: CacheEntry, config: GRASSConfig, notice: bool = False) -> PreparedData | None:
+    try:
+        manifest = entry.manifest()
+    except DamagedError as problem:
+        if notice:
+            logger.warning("The prepared data in %s %s and is built anew.", entry.folder, problem)
+        return None
+    return None if manifest is None else _open(entry, config, manifest, from_cache=True)
+
+
+def _open(
+    entry: CacheEntry, config: GRASSConfig, manifest: Mapping[str, Any], from_cache: bool
+) -> PreparedData:
+    files = set(manifest["splits"].values())
+    opened = {file: from_tensors(read_tensors(entry.folder / file), config) for file in files}
+    splits = {split: opened[file].for_split(split) for split, file in manifest["splits"].items()}
+    return PreparedData(
+        splits,
+        PoolingStatistics.of(splits["train"]),
+        Fingerprint.from_dict(manifest["fingerprint"]),
+        manifest["source"],
+        entry.folder,
+        manifest["seconds"],
+        sum(size for size, _ in manifest["files"].values()),
+        from_cache,
+    )
+
+
+def _build(
+    entry: CacheEntry,
+    data: BenchmarkData,
+    config: GRASSConfig,
+    started: float,
+    workers: int | None,
+    progress: Progress | None,
+) -> PreparedData:
+    splits = data.splits
+    found = fingerprint(splits, data.name, generated=data.generated, split=config.split)
+    files: dict[str, str] = {}
+    with reporting(progress) as report, entry.building() as folder:
+        for split, graphs in splits.items():
+            same = next((other for other in files if splits[other] is graphs), None)
+            files[split] = files[same] if same else f"{split}.safetensors"
+            if same is None:  # a graph that is split by masks is stored once
+                with _in_split(split):
+                    _write(folder / files[split], graphs, config, workers, report)
+        manifest = entry.publish(
+            folder,
+            {
+                "splits": files,
+                "fingerprint": found.to_dict(),
+                "source": data.source,
+                "seconds": round(time.perf_counter() - started, 3),
+            },
+        )
+    return _open(entry, config, manifest, from_cache=False)
+
+
+@contextlib.contextmanager
+def _in_split(split: str) -> Iterator[None]:
+    """Say in an error which split it is about."""
+    try:
+        yield
+    except GrassError as error:
+        message = str(error)
+        raise GrassError(f"In {split}, {message[0].lower() + message[1:]}") from None
+
+
+def _write(
+    path: Path, graphs: Sequence[Data], config: GRASSConfig, workers: int | None, progress: Progress
+) -> None:
+    with TensorWriter(path, packed_shapes(graphs, config)) as writer:
+        done = 0
+        for name, pointer in pointers(*check_sizes(graphs)).items():
+            writer.append(name, pointer)
+        for finished, rows in packed_rows(graphs, config, workers=workers):
+            for name, tensor in rows.items():
+                writer.append(name, tensor)
+            done += finished
+            progress(f"Encoding {path.stem}", done, len(graphs))

@@ -1,0 +1,52 @@
+"""Out- and in-degrees of the nodes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.transforms import BaseTransform
+
+from grass_gnn.encoding.graph import read_graph
+from grass_gnn.validation import check_graph
+
+
+def node_degrees(edge_index: Tensor, num_nodes: int, weight: Tensor | None = None) -> Tensor:
+    """Out-degree d⁺ and in-degree d⁻ of each node (equation 3).
+
+    Parallel edges count each, and a self-loop counts once in both.
+
+    Args:
+        edge_index: Head and tail of each edge [2, E].
+        num_nodes: The number of nodes.
+        weight: Weight of each edge [E]; a degree is then a sum of weights.
+
+    Returns:
+        d⁺ ‖ d⁻ as float32 [n, 2].
+    """
+    check_graph(edge_index, num_nodes, weight)
+    # Sums in float64: whole numbers stay whole however many there are.
+    value = torch.ones_like(edge_index[0]) if weight is None else weight
+    degree = torch.zeros(2, num_nodes, dtype=torch.float64, device=edge_index.device)
+    for row, nodes in zip(degree, edge_index, strict=True):
+        row.index_add_(0, nodes, value.double())
+    return degree.t().float().contiguous()  # [n, 2]
+
+
+class AddDegree(BaseTransform):
+    """Write the out- and in-degree of each node to ``data.degree`` [n, 2].
+
+    Args:
+        weight_key: Name of the edge weights, if degrees are to be sums of weights.
+    """
+
+    def __init__(self, weight_key: str | None = None) -> None:
+        self.weight_key = weight_key
+
+    def forward(self, data: Data) -> Data:
+        """Write ``degree``."""
+        data.degree = node_degrees(*read_graph(data, self.weight_key))
+        return data
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(weight_key={self.weight_key!r})"

@@ -1,0 +1,21 @@
+"""Metrics, the paper's evaluation protocol, and trained models that predict."""
+
+from grass_gnn.evaluation.metrics import LOWER_IS_BETTER, score
+from grass_gnn.evaluation.protocol import Evaluation, collect, evaluate, predict_split, validate
+from grass_gnn.evaluation.run import evaluate_run
+from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model, save_model
+
+__all__ = [
+    "LOWER_IS_BETTER",
+    "Evaluation",
+    "Prediction",
+    "TrainedModel",
+    "collect",
+    "evaluate",
+    "evaluate_run",
+    "load_model",
+    "predict_split",
+    "save_model",
+    "score",
+    "validate",
+]

@@ -1,0 +1,78 @@
+"""Metrics of the ten benchmarks, over all predictions of a split at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torchmetrics.functional import classification as tm
+from torchmetrics.functional import r2_score
+
+from grass_gnn.config import TaskConfig
+
+LOWER_IS_BETTER = {"mae", "rmse"}
+
+
+def to_probabilities(task: TaskConfig, prediction: Tensor) -> Tensor:
+    """What predictions are averaged as: probabilities of classes, or the values themselves."""
+    if task.kind == "classification":
+        return prediction.softmax(dim=1)
+    if task.kind in ("binary", "multilabel"):
+        return prediction.sigmoid()
+    return prediction
+
+
+def score(task: TaskConfig, prediction: Tensor, target: Tensor, metric: str | None = None) -> float:
+    """The task's metric (or another one) of predictions.
+
+    Args:
+        task: What is predicted.
+        prediction: Values, or probabilities, [M, outputs].
+        target: Classes [M], or values or labels [M, outputs] in which NaN means missing.
+        metric: The name of the metric; that of the task if not given.
+    """
+    metric = metric or task.metric
+    prediction = prediction.detach().double().cpu()
+    target = target.detach().cpu()
+    if task.kind == "classification":
+        return _multiclass(metric, prediction, target.view(-1).long(), task.outputs)
+    target = target.view_as(prediction).double()
+    if task.kind == "regression":
+        return _regression(metric, prediction, target)
+    return _mean_over_labels(metric, prediction, target)
+
+
+def _multiclass(metric: str, prediction: Tensor, target: Tensor, classes: int) -> float:
+    if metric == "accuracy":
+        return float(tm.multiclass_accuracy(prediction, target, classes, average="micro"))
+    if metric == "class-accuracy":  # the mean of per-class accuracies
+        return float(tm.multiclass_recall(prediction, target, classes, average="macro"))
+    return float(tm.multiclass_f1_score(prediction, target, classes, average="macro"))
+
+
+def _regression(metric: str, prediction: Tensor, target: Tensor) -> float:
+    known = ~torch.isnan(target)
+    if metric == "r2":  # the mean over targets
+        columns = zip(prediction.T, target.T, known.T, strict=True)
+        return float(torch.stack([r2_score(p[k], t[k]) for p, t, k in columns]).mean())
+    error = (prediction - target)[known]
+    return float(error.abs().mean() if metric == "mae" else error.square().mean().sqrt())
+
+
+def _mean_over_labels(metric: str, prediction: Tensor, target: Tensor) -> float:
+    """Macro average over the labels that occur both ways, as OGB's evaluator takes it."""
+    functions: dict[str, Callable[..., Tensor]] = {
+        "ap": tm.binary_average_precision,
+        "auc": tm.binary_auroc,
+        "accuracy": tm.binary_accuracy,
+        "f1": tm.binary_f1_score,
+    }
+    values = []
+    for p, t in zip(prediction.T, target.T, strict=True):
+        known = ~torch.isnan(t)
+        labels = t[known].long()
+        if metric in ("ap", "auc") and labels.unique().numel() < 2:
+            continue
+        values.append(functions[metric](p[known], labels))
+    return float(torch.stack(values).mean()) if values else float("nan")

@@ -1,0 +1,215 @@
+"""The paper's evaluation: collect norm statistics, then score every graph under many rewirings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from grass_gnn.config import GRASSConfig, TaskConfig
+from grass_gnn.data import GraphLoader, PackedDataset
+from grass_gnn.evaluation.metrics import score, to_probabilities
+from grass_gnn.nn.norm import collect_statistics
+
+STATISTICS, VALIDATION, TEST = 1, 2, 3  # streams of randomness; training is 0
+BOOTSTRAP = 200  # resamples of a confidence interval
+
+Progress = Callable[[str, int, int], None]  # what, done, total
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of one split."""
+
+    metric: str
+    rewirings: int
+    mean: float  # over rewirings, as the paper reports it
+    variance: float  # due to rewiring
+    interval: tuple[float, float]  # 95 % of the mean, over resampled graphs (or nodes)
+    averaged: dict[int, float]  # of predictions averaged over so many rewirings
+    averaged_interval: tuple[float, float]
+    scores: list[float]  # of each rewiring
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+@torch.no_grad()
+def collect(
+    model: nn.Module,
+    dataset: PackedDataset,
+    config: GRASSConfig,
+    seed: int = 0,
+    passes: int | None = None,
+    workers: int = 1,
+    progress: Progress = silent,
+) -> None:
+    """Average the layer norms' statistics over passes through the training set.
+
+    No edge removal, a fresh rewiring each time, the last incomplete batch dropped.
+    """
+    passes = config.evaluation.statistics_passes if passes is None else passes
+    with collect_statistics(model):
+        for number in range(passes):
+            size = min(config.training.batch_size, len(dataset))
+            loader = GraphLoader(
+                dataset, config, size, True, True, seed=seed, workers=workers, stream=STATISTICS
+            )
+            loader.set_epoch(number)
+            for batch in loader:
+                model(batch.to(_device(model)))
+            progress("norm statistics", number + 1, passes)
+
+
+@torch.no_grad()
+def predict_split(
+    model: nn.Module,
+    dataset: PackedDataset,
+    config: GRASSConfig,
+    seed: int = 0,
+    rewiring: int = 0,
+    stream: int = TEST,
+    workers: int = 1,
+    batch_size: int | None = None,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Predictions of a dataset under one rewiring, in its order.
+
+    Returns:
+        Values or probabilities [M, outputs], their targets where there are any, and the graph
+        (or, in a dataset of one graph, the node) that each belongs to [M].
+    """
+    model.eval()
+    size = min(batch_size or config.training.batch_size, len(dataset))
+    loader = GraphLoader(
+        dataset, config, size, False, False, seed=seed, workers=workers, stream=stream
+    )
+    loader.set_epoch(rewiring)
+    predictions, targets, owners = [], [], []
+    first_graph = 0
+    for batch in loader:
+        output = to_probabilities(config.task, model(batch.to(_device(model))).float()).cpu()
+        owner = _owners(config.task, batch) + first_graph
+        first_graph += batch.num_graphs
+        if batch.mask is not None:
+            output, owner = output[batch.mask], owner[batch.mask]
+        predictions.append(output)
+        owners.append(owner)
+        if batch.y is not None:
+            targets.append(batch.y if batch.mask is None else batch.y[batch.mask])
+    owner = torch.cat(owners)
+    if len(dataset) == 1:
+        owner = torch.arange(len(owner))
+    return torch.cat(predictions), torch.cat(targets) if targets else None, owner
+
+
+def _owners(task: TaskConfig, batch: Any) -> Tensor:
+    """The graph, within the batch, that each prediction belongs to."""
+    if task.level == "graph":
+        return torch.arange(batch.num_graphs)
+    if task.level == "node":
+        return batch.node_graph.cpu()
+    return batch.node_graph[batch.edge_index[0, batch.input_edges]].cpu()
+
+
+def validate(
+    model: nn.Module,
+    dataset: PackedDataset,
+    config: GRASSConfig,
+    epoch: int,
+    seed: int,
+    workers: int,
+) -> float:
+    """The metric of a split under one rewiring, during training."""
+    prediction, target, _ = predict_split(model, dataset, config, seed, epoch, VALIDATION, workers)
+    assert target is not None
+    return score(config.task, prediction, target)
+
+
+def evaluate(
+    model: nn.Module,
+    dataset: PackedDataset,
+    config: GRASSConfig,
+    seed: int = 0,
+    rewirings: int | None = None,
+    stream: int = TEST,
+    workers: int = 1,
+    progress: Progress = silent,
+) -> tuple[Evaluation, Tensor, Tensor]:
+    """Score a split under many rewirings.
+
+    Returns:
+        The scores, and mean and standard deviation of the predictions [M, outputs].
+    """
+    rewirings = rewirings or config.evaluation.rewirings
+    task = config.task
+    scores: list[float] = []
+    averaged: dict[int, float] = {}
+    first = total = squares = torch.zeros(())
+    for number in range(rewirings):
+        prediction, found, owner = predict_split(
+            model, dataset, config, seed, number, stream, workers
+        )
+        assert found is not None
+        target = found
+        prediction = prediction.double()
+        first = prediction if number == 0 else first
+        total = total + prediction
+        squares = squares + (prediction - first).square()  # shifted, so as not to cancel
+        scores.append(score(task, prediction, target))
+        if (number + 1).bit_count() == 1 or number + 1 == rewirings:
+            averaged[number + 1] = score(task, total / (number + 1), target)
+        progress("rewirings", number + 1, rewirings)
+    mean = total / rewirings
+    spread = (squares / rewirings - (mean - first).square()).clamp(min=0).sqrt()
+    values = torch.tensor(scores, dtype=torch.float64)
+    result = Evaluation(
+        metric=task.metric,
+        rewirings=rewirings,
+        mean=float(values.mean()),
+        variance=float(values.var(correction=1)) if rewirings > 1 else 0.0,
+        interval=_shift(bootstrap(task, first, target, owner), float(values.mean()), scores[0]),
+        averaged=averaged,
+        averaged_interval=bootstrap(task, mean, target, owner),
+        scores=scores,
+    )
+    return result, mean, spread
+
+
+def bootstrap(
+    task: TaskConfig, prediction: Tensor, target: Tensor, owner: Tensor
+) -> tuple[float, float]:
+    """A 95 % interval of the metric, over resampled graphs; the same data, the same interval."""
+    generator = torch.Generator().manual_seed(0)
+    order = torch.argsort(owner, stable=True)
+    counts = torch.bincount(owner)
+    starts = counts.cumsum(0) - counts
+    values = []
+    for _ in range(BOOTSTRAP):
+        chosen = torch.randint(len(counts), (len(counts),), generator=generator)
+        lengths = counts[chosen]
+        offset = torch.arange(int(lengths.sum())) - torch.repeat_interleave(
+            lengths.cumsum(0) - lengths, lengths
+        )
+        rows = order[torch.repeat_interleave(starts[chosen], lengths) + offset]
+        values.append(score(task, prediction[rows], target[rows]))
+    low, high = torch.tensor(values, dtype=torch.float64).nanquantile(
+        torch.tensor([0.025, 0.975], dtype=torch.float64)
+    )
+    return float(low), float(high)
+
+
+def _shift(interval: tuple[float, float], to: float, centre: float) -> tuple[float, float]:
+    """The interval of one rewiring, moved to the mean of all."""
+    return interval[0] + to - centre, interval[1] + to - centre
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device

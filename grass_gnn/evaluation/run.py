@@ -1,0 +1,62 @@
+"""Score a finished run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from grass_gnn.data import prepare_benchmark
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.protocol import TEST, VALIDATION, Progress, evaluate, silent
+from grass_gnn.evaluation.trained import load_model
+
+STREAMS = {"train": 4, "val": VALIDATION, "test": TEST}
+
+
+def evaluate_run(
+    folder: str | Path,
+    data: str | Path | None = None,
+    split: str = "test",
+    rewirings: int | None = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+    workers: int = 1,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Evaluate the model of a run folder on its dataset.
+
+    Args:
+        folder: The run folder.
+        data: Folder with the raw files; where the run found them if not given.
+        split: ``"train"``, ``"val"`` or ``"test"``.
+        rewirings: How many; as configured if not given.
+        seed: Of the rewirings; that of the run if not given.
+        deterministic: Let each rewiring follow from a hash of its graph.
+        workers: Threads that prepare batches.
+        progress: Called as rewirings are done.
+    """
+    if split not in STREAMS:
+        raise GrassError(f"There is no split {split!r}; the names are {', '.join(STREAMS)}.")
+    trained = load_model(folder)
+    config = trained.config
+    origin = trained.card.get("data", {})
+    generate, source = origin.get("generated"), origin.get("folder")
+    if data is None and generate is None and source and Path(source).is_dir():
+        data = source
+    prepared = prepare_benchmark(
+        config, data, None if data else generate, origin.get("seed", 0), progress
+    )
+    if deterministic:  # the same rewiring each time: once is enough
+        config, rewirings = config.override({"rewiring.when": "graph"}), 1
+    seed = trained.card.get("seed", 0) if seed is None else seed
+    result, *_ = evaluate(
+        trained.model,
+        prepared.splits[split],
+        config,
+        seed,
+        rewirings,
+        STREAMS[split],
+        workers,
+        progress,
+    )
+    return {"official": prepared.official, "split": split, split: result.to_dict()}

@@ -1,0 +1,114 @@
+"""A trained model on disk: weights, and everything that prediction needs beside them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+from torch_geometric.data import Data
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data import pack
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.protocol import predict_split
+from grass_gnn.files import read_json, write_json, write_whole
+from grass_gnn.nn.model import GRASS
+
+WEIGHTS, CARD = "weights.safetensors", "config.json"
+FORMAT = 1
+
+
+class Prediction(NamedTuple):
+    """Predictions under several rewirings."""
+
+    mean: Tensor  # [M, outputs] values, or probabilities
+    std: Tensor  # [M, outputs] over rewirings
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model and its configuration, ready to predict."""
+
+    model: GRASS
+    config: GRASSConfig
+    card: dict[str, Any] = field(default_factory=dict)
+
+    def predict(
+        self,
+        graphs: Sequence[Data],
+        rewirings: int = 16,
+        seed: int = 0,
+        deterministic: bool = False,
+    ) -> Prediction:
+        """Predict for PyG graphs, averaged over rewirings.
+
+        Args:
+            graphs: The graphs, with features as the model was trained on.
+            rewirings: How many random rewirings of each graph to average over.
+            seed: Of the rewirings.
+            deterministic: Let the rewiring of a graph follow from the graph itself, so that its
+                prediction does not depend on the seed or on the other graphs.
+        """
+        config = self.config.override({"rewiring.when": "graph"}) if deterministic else self.config
+        dataset = pack(list(graphs), config, targets=False)
+        samples = torch.stack(
+            [
+                predict_split(self.model, dataset, config, seed, number)[0]
+                for number in range(rewirings)
+            ]
+        )  # [rewirings, M, outputs]
+        return Prediction(samples.mean(dim=0), samples.std(dim=0, correction=0))
+
+
+def save_model(model: GRASS, folder: str | Path, **details: Any) -> None:
+    """Write weights and card of a model; details (seed, data, …) go into the card."""
+    folder = Path(folder)
+    weights = save_tensors({name: value.contiguous() for name, value in model.state_dict().items()})
+    with write_whole(folder / WEIGHTS) as temporary:
+        temporary.write_bytes(weights)
+    write_json(
+        folder / CARD,
+        {
+            "format": FORMAT,
+            "weights_sha256": hashlib.sha256(weights).hexdigest(),
+            "config": model.config.model_dump(mode="json"),
+            **details,
+        },
+    )
+
+
+def load_model(folder: str | Path) -> TrainedModel:
+    """Load a trained model from its run folder.
+
+    Raises:
+        GrassError: The folder is not a run, or a file in it is damaged (the message says which).
+    """
+    folder = Path(folder)
+    if not (folder / CARD).is_file() or not (folder / WEIGHTS).is_file():
+        raise GrassError(f"{folder} holds no trained model ({CARD} and {WEIGHTS}).")
+    card = read_json(folder / CARD)
+    if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
+        raise GrassError(f"The file {folder / CARD} is damaged: it holds no configuration.")
+    if card.get("format") != FORMAT:
+        raise GrassError(
+            f"The model in {folder} has format {card.get('format')}; this version reads {FORMAT}."
+        )
+    config = GRASSConfig.from_dict(card["config"], str(folder / CARD))
+    data = (folder / WEIGHTS).read_bytes()
+    if hashlib.sha256(data).hexdigest() != card.get("weights_sha256"):
+        raise GrassError(f"The file {folder / WEIGHTS} is damaged: its checksum differs.")
+    model = GRASS(config)
+    try:
+        model.load_state_dict(load_tensors(data))
+    except (RuntimeError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise GrassError(f"The weights in {folder / WEIGHTS} do not fit {CARD}: {reason}") from None
+    return TrainedModel(model.eval(), config, card)

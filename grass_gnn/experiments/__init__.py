@@ -1,0 +1,1 @@
+"""Experiments: GRASS and baselines under equal conditions."""

@@ -1,0 +1,393 @@
+// The layers of a stack, backward. What the forward pass did not keep is computed again, block by block.
+#include "dispatch.h"
+#include "norm_gradient.h"
+#include "removal.h"
+#include "threads.h"
+#include "weight_gradients.h"
+
+namespace grass {
+
+// What the threads have in common.
+template <int D>
+struct BackwardState {
+  const GrassStack& stack;
+  const Plan& plan;
+  const Width<D> w;
+  Barrier barrier;
+  Buffer projected, grad_projected;  // [N, 4 · padded]
+  Buffer active, grad_active;        // [N, padded]
+  Buffer grad_head;                  // [E, 2 · padded]: to tail←head | edge←head, of each edge (split only)
+  std::vector<float> identity;
+  NormGradient node_norm, edge_norm;
+  GroupSums node_sums, edge_sums;
+
+  BackwardState(const GrassStack& s, const Plan& p)
+      : stack(s), plan(p), w(s.width), barrier(p.threads), projected(4 * s.nodes * w.padded()),
+        grad_projected(4 * s.nodes * w.padded()), active(s.nodes * w.padded()),
+        grad_active(s.nodes * w.padded()), grad_head(p.split ? 2 * s.edges * w.padded() : 0),
+        identity(Norm::identity(s.width)), node_norm(p.groups, w.padded()),
+        edge_norm(p.groups, w.padded()), node_sums(p.groups, p.threads, w.padded()),
+        edge_sums(p.groups, p.threads, w.padded()) {}
+};
+
+template <int D>
+class BackwardThread {
+  using V = typename Width<D>::V;
+  using F = typename Width<D>::F;
+
+ public:
+  BackwardThread(BackwardState<D>& state, int thread)
+      : gradients(state.w.padded()), s_(state), stack_(state.stack), plan_(state.plan), w_(state.w),
+        thread_(thread), offsets_(stack_.width, stack_.output_bias), node_in_(w_, 4, true),
+        edge_in_(w_, 3, true), node_in_back_(w_, 4, false), edge_in_back_(w_, 3, false),
+        node_out_back_(w_, 1, false), edge_out_back_(w_, 1, false), node_bias_(w_), edge_bias_(w_),
+        rows_(row_count() * w_.padded()), grads_(row_count() * w_.padded()),
+        projected_(row_count() * 3 * w_.padded()), grad_active_(row_count() * w_.padded()),
+        active_(row_count() * w_.padded()), keys_(plan_.most_edges) {}
+
+  // `all` are the threads' gradients, to be added up at the end of each layer.
+  void run(const std::vector<std::unique_ptr<BackwardThread>>& all) {
+    const int last = stack_.layers - 1;
+    side_ = &plan_.side(last);
+    set_layer(last);
+    sum_incoming();
+    finish_norms(last);
+    for (int l = last; l >= 0; l--) {
+      side_ = &plan_.side(l);
+      set_layer(l);
+      const Share& share = side_->shares[thread_];
+      s_.node_sums.clear(share, thread_);
+      s_.edge_sums.clear(share, thread_);
+      gradients.clear();
+      for (const Chunk& chunk : share.chunks) {
+        for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) project(share.node_blocks[b]);
+        if (plan_.split) s_.barrier.wait();
+        for (size_t b = chunk.edges_begin; b < chunk.edges_end; b++)
+          edges(share.edge_blocks[b], Ahead(*side_, share, b + 1));
+        if (plan_.split) s_.barrier.wait();
+        for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) nodes(share.node_blocks[b], l);
+      }
+      gradients.flush();
+      finish_norms(l - 1, [&] { add_up(l, all); });
+    }
+  }
+
+  WeightGradients gradients;
+
+ private:
+  size_t row_count() const { return std::max(plan_.most_edges, block_nodes); }
+
+  void set_layer(int l) {
+    const float* weights = stack_.weights + l * offsets_.size;
+    const float alpha = static_cast<float>(stack_.residual_scale);
+    node_in_.pack(weights + offsets_.node_in);
+    edge_in_.pack(weights + offsets_.edge_in);
+    node_in_back_.pack(weights + offsets_.node_in);
+    edge_in_back_.pack(weights + offsets_.edge_in);
+    node_out_back_.pack(weights + offsets_.node_out, alpha);
+    edge_out_back_.pack(weights + offsets_.edge_out, alpha);
+    node_bias_.fill(weights + offsets_.node_bias);
+    edge_bias_.fill(weights + offsets_.edge_bias);
+    removal_ = Removal(stack_.removal, stack_.seed, stack_.first_layer + l);
+    const int64_t node_size = stack_.nodes * stack_.width, edge_size = stack_.edges * stack_.width;
+    const bool last = l + 1 == stack_.layers;
+    x_ = l == 0 ? stack_.x : stack_.x_saved + (l - 1) * node_size;
+    e_ = l == 0 ? stack_.e : stack_.e_saved + (l - 1) * edge_size;
+    x_norm_ = norm_after(l - 1, 0);
+    e_norm_ = norm_after(l - 1, 1);
+    // The last layer's output is kept as normalised, the others as they were before their norm.
+    x_output_ = {last ? stack_.grad_x_out : stack_.grad_x,
+                 last ? stack_.x_out : stack_.x_saved + l * node_size,
+                 norm_after(last ? -1 : l, 0), norm_after(l, 0), s_.node_norm.view()};
+    e_output_ = {last ? stack_.grad_e_out : stack_.grad_e,
+                 last ? stack_.e_out : stack_.e_saved + l * edge_size,
+                 norm_after(last ? -1 : l, 1), norm_after(l, 1), s_.edge_norm.view()};
+  }
+
+  Norm norm_after(int l, int kind) const {
+    return Norm::after(stack_, plan_.groups, l, kind, s_.identity.data());
+  }
+
+  void load_nodes(const Block& block) {
+    for (int node = block.first; node < block.last; node++)
+      for (int v = 0; v < w_.vectors(); v++) {
+        const size_t at = size_t(node - block.first) * w_.padded() + v * w_.lanes;
+        V::store(rows_ + at, normalised(w_, x_, node, x_norm_, block.group, v));
+        V::store(grads_ + at, x_output_.gradient(w_, node, block.group, v));
+      }
+  }
+
+  // What the edges need of the nodes: their maps, and the gradients of their activations.
+  void project(const Block& block) {
+    const int rows = block.last - block.first, d = w_.padded();
+    load_nodes(block);
+    node_in_.multiply(rows_, d, rows, s_.projected + size_t(block.first) * 4 * d, 4 * d);
+    node_out_back_.multiply(grads_, d, rows, s_.grad_active + size_t(block.first) * d, d);
+    std::fill_n(s_.grad_projected + size_t(block.first) * 4 * d, size_t(rows) * 4 * d, 0.0f);
+  }
+
+  void edges(const Block& block, Ahead ahead) {
+    const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin, d = w_.padded();
+    const int32_t* order = side_->order + begin;
+    load_edges(block, order, rows);
+    if (removal_.is_on())
+      for (int r = 0; r < rows; r++) keys_[r] = removal_.row_key(order[r]);
+    edge_in_.multiply(rows_, d, rows, projected_, 3 * d);
+    edge_out_back_.multiply(grads_, d, rows, grad_active_, d);
+    for (int node = block.first; node < block.last; node++) {
+      attend(node, begin);
+      ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), e_, e_output_.value, e_output_.grad);
+    }
+    const int vectors = w_.vectors();
+    add_outer<Width<D>::lanes>(projected_, 3 * d, 3 * d, rows_, vectors, d, rows, gradients[gradients.at.edge_in]);
+    add_outer<Width<D>::lanes>(grads_, d, d, active_, vectors, d, rows, gradients[gradients.at.edge_out]);
+    if (stack_.output_bias) add_columns(grads_, d, rows, gradients[gradients.at.edge_out_bias]);
+    edge_in_back_.multiply(projected_, 3 * d, rows, grads_, d, true);
+    const float *input = rows_, *grads = grads_;
+    float* result = stack_.grad_e;
+    add_gradient_sums(w_, s_.edge_sums.at(block.group, thread_), rows, [=, w = w_](int v, int r, F& value) {
+      const size_t at = size_t(r) * d + v * w.lanes;
+      const F g = V::load(grads + at);
+      value = V::load(input + at);
+      w.store(result + size_t(order[r]) * w.width(), v, g);
+      return g;
+    });
+    if (++blocks_ % 64 == 0) gradients.flush();
+  }
+
+  void load_edges(const Block& block, const int32_t* order, int rows) {
+    float *input = rows_, *grads = grads_;
+    const Width<D> w = w_;
+    const Norm norm = e_norm_;
+    const float* e = e_;
+    const Output output = e_output_;
+    for (int r = 0; r < rows; r++)
+      for (int v = 0; v < w.vectors(); v++) {
+        const size_t at = size_t(r) * w.padded() + v * w.lanes;
+        V::store(input + at, normalised(w, e, order[r], norm, block.group, v));
+        V::store(grads + at, output.gradient(w, order[r], block.group, v));
+      }
+  }
+
+  // One node: forward again, then back. The gradients of the three maps of its edges take the place
+  // of their values.
+  void attend(int node, int begin) {
+    const int d = w_.padded(), first = side_->ptr[node] - begin, last = side_->ptr[node + 1] - begin;
+    const int32_t* head = side_->head.data() + begin;
+    const int32_t* order = side_->order + begin;
+    const float *nodes = s_.projected, *node_grads = s_.grad_active, *edge_grads = grad_active_;
+    float *edges = projected_, *edge_active = active_, *node_active = s_.active;
+    float *grad_nodes = s_.grad_projected, *grad_head = s_.grad_head;
+    const bool split = plan_.split;
+    const uint32_t* keys = keys_.data();
+    const Removal removal = removal_;
+    const float root_epsilon = static_cast<float>(std::sqrt(epsilon));
+    const auto to_head = [&](int r, int part, int v, F g) {
+      if (split) return V::store(grad_head + (size_t(order[r]) * 2 + part) * d + v * w_.lanes, g);
+      V::add(grad_nodes + (size_t(head[r]) * 4 + 1 + part) * d + v * w_.lanes, g);
+    };
+    for (int v = 0; v < w_.vectors(); v++) {
+      const size_t own = size_t(node) * 4 * d + v * w_.lanes, own_row = size_t(node) * d + v * w_.lanes;
+      F top = V::all(-INFINITY);
+      for (int r = first; r < last; r++)
+        top = V::max(V::load(edges + (size_t(r) * 3 + 2) * d + v * w_.lanes), top);
+      F total{}, sum{}, grad_edge_tail{};
+      const F edge_tail = V::load(nodes + own + 3 * d) + V::load(edge_bias_ + v * w_.lanes);
+      for (int r = first; r < last; r++) {
+        float* edge = edges + size_t(r) * 3 * d + v * w_.lanes;
+        const float* from = nodes + size_t(head[r]) * 4 * d + v * w_.lanes;
+        F kept = V::exp(V::load(edge + 2 * d) - top);
+        if (removal.is_on()) kept *= removal.template keep<Width<D>::lanes>(keys[r], v * w_.lanes);
+        const F score = kept + root_epsilon;
+        const F message = V::load(from + d) + V::load(edge + d);
+        total += score;
+        sum += score * message;
+        V::store(edge + 2 * d, kept);
+        V::store(edge + d, message);
+        F slope;
+        V::store(edge_active + size_t(r) * d + v * w_.lanes, V::mish(V::load(edge) + V::load(from + 2 * d) + edge_tail, slope));
+        const F grad_tilde = V::load(edge_grads + size_t(r) * d + v * w_.lanes) * slope;
+        V::store(edge, grad_tilde);
+        grad_edge_tail += grad_tilde;
+        to_head(r, 1, v, grad_tilde);
+      }
+      const F inverse = 1.0f / (total + static_cast<float>(epsilon));
+      const F aggregated = sum * inverse;
+      F slope;
+      const F x_tilde = V::load(nodes + own) + aggregated + V::load(node_bias_ + v * w_.lanes);
+      V::store(node_active + own_row, V::mish(x_tilde, slope));
+      const F grad_tilde = V::load(node_grads + own_row) * slope;
+      V::store(grad_nodes + own, grad_tilde);
+      V::store(grad_nodes + own + 3 * d, grad_edge_tail);
+      const F factor = grad_tilde * inverse;
+      for (int r = first; r < last; r++) {
+        float* edge = edges + size_t(r) * 3 * d + v * w_.lanes;
+        const F kept = V::load(edge + 2 * d), message = V::load(edge + d);
+        const F grad_message = (kept + root_epsilon) * factor;
+        V::store(edge + d, grad_message);
+        // The mean of the messages is what the softmax subtracts: aggregated = Σ a · message.
+        V::store(edge + 2 * d, kept * factor * (message - aggregated));
+        to_head(r, 0, v, grad_message);
+      }
+    }
+  }
+
+  // Once all edges that these nodes head have given their part.
+  void nodes(const Block& block, int l) {
+    const int rows = block.last - block.first, d = w_.padded(), vectors = w_.vectors();
+    const float* grad_projected = s_.grad_projected + size_t(block.first) * 4 * d;
+    if (plan_.split)
+      for (int node = block.first; node < block.last; node++) collect(node, plan_.other_side(l));
+    load_nodes(block);
+    const auto& at = gradients.at;
+    add_outer<Width<D>::lanes>(grad_projected, 4 * d, 4 * d, rows_, vectors, d, rows, gradients[at.node_in]);
+    add_outer<Width<D>::lanes>(grads_, d, d, s_.active + size_t(block.first) * d, vectors, d, rows, gradients[at.node_out]);
+    add_columns(grad_projected, 4 * d, rows, gradients[at.node_bias]);
+    add_columns(grad_projected + 3 * d, 4 * d, rows, gradients[at.edge_bias]);
+    if (stack_.output_bias) add_columns(grads_, d, rows, gradients[at.node_out_bias]);
+    node_in_back_.multiply(grad_projected, 4 * d, rows, grads_, d, true);
+    add_gradient_sums(w_, s_.node_sums.at(block.group, thread_), rows, [&](int v, int r, F& value) {
+      const size_t row = size_t(r) * d + v * w_.lanes;
+      const F g = V::load(grads_ + row);
+      value = V::load(rows_ + row);
+      w_.store(stack_.grad_x + size_t(block.first + r) * w_.width(), v, g);
+      return g;
+    });
+  }
+
+  // Threads that share a graph leave the gradients of heads with the edges; a head finds its own.
+  void collect(int node, const Side& by_head) {
+    const int d = w_.padded();
+    float* to = s_.grad_projected + (size_t(node) * 4 + 1) * d;
+    for (int i = by_head.ptr[node]; i < by_head.ptr[node + 1]; i++) {
+      const float* from = s_.grad_head + size_t(by_head.order[i]) * 2 * d;
+      for (int v = 0; v < 2 * w_.vectors(); v++) V::add(to + v * w_.lanes, V::load(from + v * w_.lanes));
+    }
+  }
+
+  void add_columns(const float* a, ptrdiff_t row, int rows, float* sums) const {
+    for (int v = 0; v < w_.vectors(); v++) {
+      F sum{};
+      for (int r = 0; r < rows; r++) sum += V::load(a + r * row + v * w_.lanes);
+      V::add(sums + v * w_.lanes, sum);
+    }
+  }
+
+  // The sums that the last norm needs, of the gradients that come in.
+  void sum_incoming() {
+    const Share& share = side_->shares[thread_];
+    s_.node_sums.clear(share, thread_);
+    s_.edge_sums.clear(share, thread_);
+    for (const Block& block : share.node_blocks) {
+      const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin;
+      add_gradient_sums(w_, s_.node_sums.at(block.group, thread_), block.last - block.first, [&](int v, int r, F& value) {
+        value = w_.load(stack_.x_out + size_t(block.first + r) * w_.width(), v);
+        return w_.load(stack_.grad_x_out + size_t(block.first + r) * w_.width(), v);
+      });
+      add_gradient_sums(w_, s_.edge_sums.at(block.group, thread_), rows, [&](int v, int r, F& value) {
+        const size_t row = side_->order[begin + r];
+        value = w_.load(stack_.e_out + row * w_.width(), v);
+        return w_.load(stack_.grad_e_out + row * w_.width(), v);
+      });
+    }
+  }
+
+  // Once all threads are here, prepares the norm that the gradients pass next.
+  template <class Also>
+  void finish_norms(int l, Also also) {
+    s_.barrier.wait();
+    if (l >= 0) {
+      finish_norm(s_.node_sums, s_.node_norm);
+      finish_norm(s_.edge_sums, s_.edge_norm);
+    }
+    also();
+    s_.barrier.wait();
+  }
+  void finish_norms(int l) { finish_norms(l, [] {}); }
+
+  void finish_norm(GroupSums& sums, NormGradient& norm) {
+    const auto merge = [](Sums& a, const Sums& b) { merge_plain(a, b); };
+    // Statistics that were given are constants, and then a norm is a plain scaling.
+    const bool batch = stack_.norm == grass_batch_norm && !stack_.given;
+    const bool instance = stack_.norm == grass_instance_norm;
+    sums.finish(side_->shares, thread_, merge, [&](int group, const Sums& total) {
+      const double rows = std::max(total.rows, 1.0);
+      for (int c = 0; c < w_.padded(); c++) {
+        const size_t at = size_t(group) * w_.padded() + c;
+        const double slope_rows = batch ? std::max(rows - 1, 1.0) : rows;
+        norm.mean[at] = batch ? static_cast<float>(total.first[c] / rows) : 0.0f;
+        norm.slope[at] = batch || instance ? static_cast<float>(total.second[c] / slope_rows) : 0.0f;
+      }
+    });
+  }
+
+  // Each thread adds up a part of the weights' gradients, always in the order of the threads.
+  void add_up(int l, const std::vector<std::unique_ptr<BackwardThread>>& all) {
+    const int d = w_.width(), padded = w_.padded();
+    const Offsets& at = gradients.at;
+    float* result = stack_.grad_weights + l * offsets_.size;
+    const double alpha = stack_.residual_scale;
+    const auto rows = [&](size_t to, size_t from, int count, double scale) {
+      for (int row = thread_; row < count; row += plan_.threads)
+        for (int c = 0; c < d; c++) {
+          double sum = 0;
+          for (const auto& other : all) sum += other->gradients.total(from + (row / d * padded + row % d) * padded + c);
+          result[to + size_t(row) * d + c] = static_cast<float>(scale * sum);
+        }
+    };
+    rows(offsets_.node_in, at.node_in, 4 * d, 1);
+    rows(offsets_.edge_in, at.edge_in, 3 * d, 1);
+    rows(offsets_.node_bias, at.node_bias, 1, 1);
+    rows(offsets_.edge_bias, at.edge_bias, 1, 1);
+    rows(offsets_.node_out, at.node_out, d, alpha);
+    rows(offsets_.edge_out, at.edge_out, d, alpha);
+    if (!stack_.output_bias) return;
+    rows(offsets_.node_out_bias, at.node_out_bias, 1, alpha);
+    rows(offsets_.edge_out_bias, at.edge_out_bias, 1, alpha);
+  }
+
+  BackwardState<D>& s_;
+  const GrassStack& stack_;
+  const Plan& plan_;
+  const Width<D> w_;
+  const int thread_;
+  const Offsets offsets_;
+  Packed<D> node_in_, edge_in_, node_in_back_, edge_in_back_, node_out_back_, edge_out_back_;
+  Bias<D> node_bias_, edge_bias_;
+  Buffer rows_, grads_;         // [rows, padded]: normalised input, gradient of the output
+  Buffer projected_;            // [rows, 3 · padded]: edge←edge | tail←edge | attn←edge
+  Buffer grad_active_, active_; // [rows, padded]: of the edges
+  std::vector<uint32_t> keys_;
+  size_t blocks_ = 0;
+  Removal removal_{0.0, 0, 0};
+  const Side* side_ = nullptr;
+  Norm x_norm_{}, e_norm_{};  // of the layer's input
+  Output x_output_{}, e_output_{};
+  const float *x_ = nullptr, *e_ = nullptr;
+};
+
+template <int D>
+void backward(const GrassStack& stack) {
+  const Plan plan(stack);
+  prefer_large_pages(stack.grad_e, sizeof(float) * stack.edges * stack.width);
+  BackwardState<D> state(stack, plan);
+  std::vector<std::unique_ptr<BackwardThread<D>>> threads;  // all memory is taken before any starts
+  for (int t = 0; t < plan.threads; t++) threads.push_back(std::make_unique<BackwardThread<D>>(state, t));
+  run_threads(plan.threads, [&](int t) { threads[t]->run(threads); });
+}
+
+}  // namespace grass
+
+namespace {
+struct Backward {
+  const GrassStack& stack;
+  template <int D>
+  void operator()() const {
+    grass::backward<D>(stack);
+  }
+};
+}  // namespace
+
+extern "C" int grass_stack_backward(const GrassStack* stack) {
+  return grass::for_width(stack->width, Backward{*stack});
+}

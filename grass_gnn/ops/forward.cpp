@@ -1,0 +1,269 @@
+// The layers of a stack, forward. Equation numbers are the paper's; reference.py is the same in torch.
+#include "dispatch.h"
+#include "norm.h"
+#include "removal.h"
+#include "threads.h"
+#include "weights.h"
+
+namespace grass {
+
+// What the threads have in common.
+template <int D>
+struct ForwardState {
+  const GrassStack& stack;
+  const Plan& plan;
+  const Width<D> w;
+  Barrier barrier;
+  Buffer projected;             // [N, 4 · padded]: tail←tail | tail←head | edge←head | edge←tail
+  Buffer active;                // [N, padded]: mish of the aggregated nodes
+  std::vector<float> identity;  // the norm of the first layer's input
+  GroupSums node_sums, edge_sums;
+
+  ForwardState(const GrassStack& s, const Plan& p)
+      : stack(s), plan(p), w(s.width), barrier(p.threads), projected(4 * s.nodes * w.padded()),
+        active(s.nodes * w.padded()), identity(Norm::identity(s.width)), node_sums(p.groups, p.threads, w.padded()),
+        edge_sums(p.groups, p.threads, w.padded()) {}
+};
+
+template <int D>
+class ForwardThread {
+  using V = typename Width<D>::V;
+  using F = typename Width<D>::F;
+
+ public:
+  ForwardThread(ForwardState<D>& state, int thread)
+      : s_(state), stack_(state.stack), plan_(state.plan), w_(state.w), thread_(thread),
+        offsets_(stack_.width, stack_.output_bias), node_in_(w_, 4, true), edge_in_(w_, 3, true),
+        node_out_(w_, 1, true), edge_out_(w_, 1, true), node_bias_(w_), edge_bias_(w_),
+        node_out_bias_(w_), edge_out_bias_(w_),
+        rows_(size_t(std::max(plan_.most_edges, block_nodes)) * w_.padded()),
+        projected_(size_t(std::max(plan_.most_edges, block_nodes)) * 3 * w_.padded()),
+        keys_(plan_.most_edges) {}
+
+  void run() {
+    for (int l = 0; l < stack_.layers; l++) {
+      side_ = &plan_.side(l);
+      set_layer(l);
+      const Share& share = side_->shares[thread_];
+      s_.node_sums.clear(share, thread_);
+      s_.edge_sums.clear(share, thread_);
+      for (const Chunk& chunk : share.chunks) {
+        for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) project(share.node_blocks[b]);
+        if (plan_.split) s_.barrier.wait();
+        for (size_t b = chunk.edges_begin; b < chunk.edges_end; b++)
+          edges(share.edge_blocks[b], Ahead(*side_, share, b + 1));
+        for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) nodes(share.node_blocks[b]);
+      }
+      s_.barrier.wait();
+      finish_norm(l, 0, s_.node_sums);
+      finish_norm(l, 1, s_.edge_sums);
+      s_.barrier.wait();
+    }
+    const Share& share = side_->shares[thread_];
+    for (const Block& block : share.node_blocks) normalise(block);
+  }
+
+ private:
+  void set_layer(int l) {
+    const float* weights = stack_.weights + l * offsets_.size;
+    const float alpha = static_cast<float>(stack_.residual_scale);
+    node_in_.pack(weights + offsets_.node_in);
+    edge_in_.pack(weights + offsets_.edge_in);
+    node_out_.pack(weights + offsets_.node_out, alpha);
+    edge_out_.pack(weights + offsets_.edge_out, alpha);
+    node_bias_.fill(weights + offsets_.node_bias);
+    edge_bias_.fill(weights + offsets_.edge_bias);
+    if (stack_.output_bias) {
+      node_out_bias_.fill(weights + offsets_.node_out_bias, alpha);
+      edge_out_bias_.fill(weights + offsets_.edge_out_bias, alpha);
+    }
+    removal_ = Removal(stack_.removal, stack_.seed, stack_.first_layer + l);
+    const int64_t node_size = stack_.nodes * stack_.width, edge_size = stack_.edges * stack_.width;
+    const bool last = l + 1 == stack_.layers;
+    x_norm_ = norm_after(l - 1, 0);
+    e_norm_ = norm_after(l - 1, 1);
+    x_ = l == 0 ? stack_.x : x_next_;
+    e_ = l == 0 ? stack_.e : e_next_;
+    // Where nothing is saved, each layer writes over its input: a row is read before it is written.
+    x_next_ = last || !stack_.x_saved ? stack_.x_out : stack_.x_saved + l * node_size;
+    e_next_ = last || !stack_.e_saved ? stack_.e_out : stack_.e_saved + l * edge_size;
+  }
+
+  // The four maps of every node, before the edges ask for them.
+  void project(const Block& block) {
+    const int rows = block.last - block.first, d = w_.padded();
+    load_nodes(block);
+    node_in_.multiply(rows_, d, rows, s_.projected + size_t(block.first) * 4 * d, 4 * d);
+  }
+
+  void load_nodes(const Block& block) {
+    for (int node = block.first; node < block.last; node++)
+      for (int v = 0; v < w_.vectors(); v++)
+        V::store(rows_ + size_t(node - block.first) * w_.padded() + v * w_.lanes,
+                 normalised(w_, x_, node, x_norm_, block.group, v));
+  }
+
+  // All in-edges of some nodes: attention, aggregation and the update of the edges.
+  void edges(const Block& block, Ahead ahead) {
+    const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin, d = w_.padded();
+    const int32_t* order = side_->order + begin;
+    const float* e = e_;
+    float *next = e_next_, *input = rows_, *projected = projected_;
+    const Norm norm = e_norm_;
+    for (int r = 0; r < rows; r++)
+      for (int v = 0; v < w_.vectors(); v++)
+        V::store(input + size_t(r) * d + v * w_.lanes, normalised(w_, e, order[r], norm, block.group, v));
+    if (removal_.is_on())
+      for (int r = 0; r < rows; r++) keys_[r] = removal_.row_key(order[r]);
+    edge_in_.multiply(input, d, rows, projected, 3 * d);
+    for (int node = block.first; node < block.last; node++) {
+      attend(node, begin);
+      ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), e, next);
+    }
+    // Equation (12). The product takes the place of the logits, which nobody needs any more.
+    edge_out_.multiply(projected, 3 * d, rows, projected + 2 * d, 3 * d);
+    const float* bias = edge_out_bias_;
+    add_moments(w_, s_.edge_sums.at(block.group, thread_), rows, [=, w = w_](int v, int r) {
+      const F residual = V::load(input + size_t(r) * d + v * w.lanes);
+      const F update = V::load(projected + (size_t(r) * 3 + 2) * d + v * w.lanes);
+      const F value = residual + update + V::load(bias + v * w.lanes);
+      w.store(next + size_t(order[r]) * w.width(), v, value);
+      return value;
+    });
+  }
+
+  // One node: equations (7) to (10), and mish of both sums.
+  void attend(int node, int begin) {
+    const int d = w_.padded(), first = side_->ptr[node] - begin, last = side_->ptr[node + 1] - begin;
+    const int32_t* head = side_->head.data() + begin;
+    float *nodes = s_.projected, *edges = projected_, *active = s_.active;
+    const uint32_t* keys = keys_.data();
+    const Removal removal = removal_;
+    const float root_epsilon = static_cast<float>(std::sqrt(epsilon));
+    for (int v = 0; v < w_.vectors(); v++) {
+      const float* own = nodes + size_t(node) * 4 * d + v * w_.lanes;
+      F top = V::all(-INFINITY);
+      for (int r = first; r < last; r++)
+        top = V::max(V::load(edges + (size_t(r) * 3 + 2) * d + v * w_.lanes), top);
+      F total{}, sum{};
+      const F edge_tail = V::load(own + 3 * d) + V::load(edge_bias_ + v * w_.lanes);
+      for (int r = first; r < last; r++) {
+        float* edge = edges + size_t(r) * 3 * d + v * w_.lanes;
+        const float* from = nodes + size_t(head[r]) * 4 * d + v * w_.lanes;
+        F score = V::exp(V::load(edge + 2 * d) - top);
+        if (removal.is_on()) score *= removal.template keep<Width<D>::lanes>(keys[r], v * w_.lanes);
+        score += root_epsilon;
+        total += score;
+        sum += score * (V::load(from + d) + V::load(edge + d));
+        V::store(edge, V::mish(V::load(edge) + V::load(from + 2 * d) + edge_tail));
+      }
+      const F aggregated = sum / (total + static_cast<float>(epsilon));
+      const F x_tilde = V::load(own) + aggregated + V::load(node_bias_ + v * w_.lanes);
+      V::store(active + size_t(node) * d + v * w_.lanes, V::mish(x_tilde));
+    }
+  }
+
+  // Equation (11), once the edges of these nodes are done.
+  void nodes(const Block& block) {
+    const int rows = block.last - block.first, d = w_.padded();
+    load_nodes(block);
+    node_out_.multiply(s_.active + size_t(block.first) * d, d, rows, projected_, d);
+    add_moments(w_, s_.node_sums.at(block.group, thread_), rows, [&](int v, int r) {
+      const F update = V::load(projected_ + size_t(r) * d + v * w_.lanes);
+      const F residual = V::load(rows_ + size_t(r) * d + v * w_.lanes);
+      const F value = residual + update + V::load(node_out_bias_ + v * w_.lanes);
+      w_.store(x_next_ + size_t(block.first + r) * w_.width(), v, value);
+      return value;
+    });
+  }
+
+  // From the moments of this layer's rows (kind 0: nodes, 1: edges) to the norm of the next layer's
+  // input.
+  void finish_norm(int l, int kind, GroupSums& sums) {
+    const auto merge = [](Sums& a, const Sums& b) { merge_moments(a, b); };
+    sums.finish(side_->shares, thread_, merge, [&](int group, const Sums& moments) {
+      const int d = w_.width();
+      const size_t at = size_t(l) * 2 + kind;
+      float* affine = stack_.affine + at * Norm::size(stack_, plan_.groups) + group * 2 * d;
+      float* statistics = stack_.statistics + at * 2 * d;
+      const float* given = stack_.given ? stack_.given + at * 2 * d : nullptr;
+      for (int c = 0; c < d; c++) {
+        const double mean = moments.first[c], rows = std::max(moments.rows, 1.0);
+        const double variance = moments.second[c] / std::max(moments.rows - 1, 1.0);
+        double shift = 0, scale = 1;
+        if (stack_.norm == grass_batch_norm) {
+          statistics[c] = static_cast<float>(mean);
+          statistics[d + c] = static_cast<float>(variance);
+          shift = given ? given[c] : mean;
+          scale = 1 / std::sqrt((given ? given[d + c] : variance) + epsilon);
+        } else if (stack_.norm == grass_instance_norm) {
+          scale = 1 / std::sqrt(moments.second[c] / rows + mean * mean + epsilon);
+        }
+        affine[c] = static_cast<float>(shift);
+        affine[d + c] = static_cast<float>(scale);
+      }
+    });
+  }
+
+  // The last layer's output has no next layer to normalise it.
+  void normalise(const Block& block) {
+    const auto row = [&](float* values, size_t at, Norm norm) {
+      for (int v = 0; v < w_.vectors(); v++)
+        w_.store(values + at * w_.width(), v, normalised(w_, values, at, norm, block.group, v));
+    };
+    const Norm node_norm = norm_after(stack_.layers - 1, 0), edge_norm = norm_after(stack_.layers - 1, 1);
+    for (int node = block.first; node < block.last; node++) row(stack_.x_out, node, node_norm);
+    for (int i = side_->ptr[block.first]; i < side_->ptr[block.last]; i++)
+      row(stack_.e_out, side_->order[i], edge_norm);
+  }
+
+  Norm norm_after(int l, int kind) const {
+    return Norm::after(stack_, plan_.groups, l, kind, s_.identity.data());
+  }
+
+  ForwardState<D>& s_;
+  const GrassStack& stack_;
+  const Plan& plan_;
+  const Width<D> w_;
+  const int thread_;
+  const Offsets offsets_;
+  Packed<D> node_in_, edge_in_, node_out_, edge_out_;
+  Bias<D> node_bias_, edge_bias_, node_out_bias_, edge_out_bias_;
+  Buffer rows_;                 // [rows, padded]: normalised input
+  Buffer projected_;            // [rows, 3 · padded]: edge←edge | tail←edge | attn←edge
+  std::vector<uint32_t> keys_;  // of removal, one per row
+  Removal removal_{0.0, 0, 0};
+  const Side* side_ = nullptr;
+  Norm x_norm_{}, e_norm_{};  // of the layer's input
+  const float *x_ = nullptr, *e_ = nullptr;
+  float *x_next_ = nullptr, *e_next_ = nullptr;
+};
+
+template <int D>
+void forward(const GrassStack& stack) {
+  const Plan plan(stack);
+  const size_t row = sizeof(float) * stack.width, kept = stack.layers - 1;
+  prefer_large_pages(stack.e_out, stack.edges * row);
+  if (stack.e_saved) prefer_large_pages(stack.e_saved, kept * stack.edges * row);
+  if (stack.x_saved) prefer_large_pages(stack.x_saved, kept * stack.nodes * row);
+  ForwardState<D> state(stack, plan);
+  std::vector<std::unique_ptr<ForwardThread<D>>> threads;  // all memory is taken before any starts
+  for (int t = 0; t < plan.threads; t++) threads.push_back(std::make_unique<ForwardThread<D>>(state, t));
+  run_threads(plan.threads, [&](int t) { threads[t]->run(); });
+}
+
+}  // namespace grass
+
+namespace {
+struct Forward {
+  const GrassStack& stack;
+  template <int D>
+  void operator()() const {
+    grass::forward<D>(stack);
+  }
+};
+}  // namespace
+
+extern "C" int grass_stack_forward(const GrassStack* stack) {
+  return grass::for_width(stack->width, Forward{*stack});
+}

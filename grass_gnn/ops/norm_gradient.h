@@ -1,0 +1,64 @@
+// The layer norm, backward: two sums per group and channel, taken while the gradients are made.
+#pragma once
+
+#include "norm.h"
+
+namespace grass {
+
+// How a gradient passes back through a norm: (g - mean - slope · v) · scale for the normalised value v.
+struct NormGradient {
+  struct View {
+    const float *mean, *slope;
+  };
+  std::vector<float> mean, slope;  // [groups, padded]
+  NormGradient(int groups, int padded) : mean(groups * padded), slope(groups * padded) {}
+  View view() const { return {mean.data(), slope.data()}; }
+};
+
+// A layer's output and the gradient of its normalised form.
+struct Output {
+  const float *grad, *value;
+  Norm value_norm;  // what normalises `value`
+  Norm norm;        // what the gradient passes
+  NormGradient::View correction;
+
+  // Of one row, before the norm.
+  template <int D>
+  GRASS_INLINE typename Width<D>::F gradient(Width<D> w, size_t row, int group, int v) const {
+    using V = typename Width<D>::V;
+    const size_t at = size_t(group) * w.padded() + v * w.lanes;
+    const auto normal = normalised(w, value, row, value_norm, group, v);
+    const auto g = w.load(grad + row * w.width(), v) - V::load(correction.mean + at);
+    return (g - V::load(correction.slope + at) * normal) * w.load(norm.scale + group * norm.stride, v);
+  }
+};
+
+inline void merge_plain(Sums& a, const Sums& b) {
+  for (size_t c = 0; c < a.first.size(); c++) {
+    a.first[c] += b.first[c];
+    a.second[c] += b.second[c];
+  }
+  a.rows += b.rows;
+}
+
+// Adds Σ g and Σ g·v, the two sums that the gradient of a norm needs.
+template <int D, class Gradient>
+GRASS_INLINE void add_gradient_sums(Width<D> w, Sums& sums, int rows, Gradient gradient) {
+  using F = typename Width<D>::F;
+  for (int v = 0; v < w.vectors(); v++) {
+    F first{}, second{};
+    for (int r = 0; r < rows; r++) {
+      F value;
+      const F g = gradient(v, r, value);
+      first += g;
+      second += g * value;
+    }
+    for (int i = 0; i < w.lanes; i++) {
+      sums.first[v * w.lanes + i] += first[i];
+      sums.second[v * w.lanes + i] += second[i];
+    }
+  }
+  sums.rows += rows;
+}
+
+}  // namespace grass

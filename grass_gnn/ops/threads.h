@@ -1,0 +1,51 @@
+// Threads of one call: started for it, gone after it, so they never compete with torch's own pool.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace grass {
+
+// All threads wait until the last has come. They spin a little first, since the layers of a small
+// batch take less time than to wake a sleeping thread.
+class Barrier {
+ public:
+  explicit Barrier(int threads) : threads_(threads), missing_(threads) {}
+
+  void wait() {
+    if (threads_ == 1) return;
+    const unsigned round = round_.load(std::memory_order_acquire);
+    if (missing_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      missing_.store(threads_, std::memory_order_relaxed);
+      round_.store(round + 1, std::memory_order_release);
+      woken_.notify_all();
+      return;
+    }
+    for (int spin = 0; spin < 4000; spin++)
+      if (round_.load(std::memory_order_acquire) != round) return;
+    std::unique_lock<std::mutex> lock(mutex_);
+    woken_.wait(lock, [&] { return round_.load(std::memory_order_acquire) != round; });
+  }
+
+ private:
+  const int threads_;
+  std::atomic<int> missing_;
+  std::atomic<unsigned> round_{0};
+  std::mutex mutex_;
+  std::condition_variable woken_;
+};
+
+// Runs work(0) … work(threads - 1) at the same time. The work must not throw.
+template <class Work>
+void run_threads(int threads, Work work) {
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; t++) others.emplace_back(work, t);
+  work(0);
+  for (auto& thread : others) thread.join();
+}
+
+}  // namespace grass

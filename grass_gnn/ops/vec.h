@@ -1,0 +1,103 @@
+// Vectors of floats over the compiler's vector extensions: AVX-512, AVX2, SSE and NEON from one source.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "memory.h"
+
+namespace grass {
+
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+constexpr int native_lanes = 16, native_registers = 32;
+#elif defined(__AVX__)
+constexpr int native_lanes = 8, native_registers = 16;
+#elif defined(__aarch64__)
+constexpr int native_lanes = 4, native_registers = 32;
+#else
+constexpr int native_lanes = 4, native_registers = 16;
+#endif
+
+template <int L>
+struct Lanes {
+  typedef float F __attribute__((vector_size(4 * L)));
+  typedef uint32_t U __attribute__((vector_size(4 * L)));
+
+  static GRASS_INLINE F load(const float* p) {
+    F x;
+    std::memcpy(&x, p, sizeof(F));
+    return x;
+  }
+  static GRASS_INLINE void store(float* p, F x) { std::memcpy(p, &x, sizeof(F)); }
+  static GRASS_INLINE void add(float* p, F x) { store(p, load(p) + x); }
+  static GRASS_INLINE F all(float value) { return value - F{}; }
+  static GRASS_INLINE F max(F a, F b) { return a > b ? a : b; }
+
+  // e^x for x up to 80. Below -50 it stays at e^-50: no sum in float32 sees the difference, and
+  // products with it do not become denormal numbers, which are slow. NaN stays NaN.
+  static GRASS_INLINE F exp(F x) {
+    const float rounder = 12582912.0f;  // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
+    x = x < -50.0f ? all(-50.0f) : x;
+    const F shifted = x * 1.44269504f + rounder;
+    const F n = shifted - rounder;
+    const F r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // x - n ln 2, in two steps
+    F y = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * (r * r) + (r + 1.0f);
+    return (F)((U)y + ((U)shifted << 23));  // times 2^n
+  }
+
+  // mish(x) = x tanh(softplus(x)) = x t / (t + 2), where w = e^x and t = w² + 2w. The fraction is 1
+  // in float32 long before x = 20.
+  static GRASS_INLINE F mish(F x) {
+    const F w = exp(x > 20.0f ? all(20.0f) : x);
+    const F t = w * (w + 2.0f);
+    return x * (t / (t + 2.0f));
+  }
+
+  // mish and its slope t / (t + 2) + 4 x w (w + 1) / (t + 2)².
+  static GRASS_INLINE F mish(F x, F& slope) {
+    const F w = exp(x > 20.0f ? all(20.0f) : x);
+    const F t = w * (w + 2.0f);
+    const F inverse = 1.0f / (t + 2.0f);
+    const F fraction = t * inverse;
+    slope = fraction + (4.0f * x * inverse) * (w * inverse * (w + 1.0f));
+    return x * fraction;
+  }
+};
+
+// The width of the representations. D > 0 is known at compile time; D = 0 takes any width and pads
+// rows to a multiple of 16 with zeros, which every step of a layer leaves at zero.
+template <int D>
+struct Width {
+  static constexpr int lanes = D == 0 || D % native_lanes == 0 ? native_lanes : 8;
+  using V = Lanes<lanes>;
+  using F = typename V::F;
+
+  int actual;
+  int rounded;
+
+  explicit Width(int width) : actual(width), rounded((width + 15) / 16 * 16) {}
+  GRASS_INLINE int width() const { return D ? D : actual; }    // of rows outside
+  GRASS_INLINE int padded() const { return D ? D : rounded; }  // of rows in buffers of our own
+  GRASS_INLINE int vectors() const { return padded() / lanes; }
+
+  // Vector number v of a row of width() floats; what lies beyond its end reads as zero.
+  GRASS_INLINE F load(const float* row, int v) const {
+    const int rest = width() - v * lanes;
+    if (D || rest >= lanes) return V::load(row + v * lanes);
+    F x{};
+    if (rest > 0) std::memcpy(&x, row + v * lanes, sizeof(float) * rest);
+    return x;
+  }
+  GRASS_INLINE void store(float* row, int v, F x) const {
+    const int rest = width() - v * lanes;
+    if (D || rest >= lanes) return V::store(row + v * lanes, x);
+    if (rest > 0) std::memcpy(row + v * lanes, &x, sizeof(float) * rest);
+  }
+};
+
+}  // namespace grass

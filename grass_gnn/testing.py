@@ -1,0 +1,138 @@
+"""Helpers for tests, yours and ours: graph factories, and the invariant that every model keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from grass_gnn.config import FeatureConfig, GRASSConfig
+from grass_gnn.data.batch import GraphBatch
+from grass_gnn.ops import edge_order
+
+
+def random_graph(num_nodes: int, num_edges: int, seed: int = 0, undirected: bool = False) -> Data:
+    """A graph of uniformly drawn edges: self-loops and parallel edges occur, isolated nodes too."""
+    generator = torch.Generator().manual_seed(seed)
+    edge_index = torch.randint(num_nodes, (2, num_edges), generator=generator)
+    if undirected:
+        edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+    return Data(edge_index=edge_index, num_nodes=num_nodes)
+
+
+def random_features(
+    features: FeatureConfig, rows: int, generator: torch.Generator
+) -> Tensor | None:
+    """Features of the configured kind for so many nodes or edges."""
+    if features.kind == "none":
+        return None
+    if features.kind == "continuous":
+        return torch.randn(rows, features.sizes[0], generator=generator)
+    if features.kind == "one-hot":
+        chosen = torch.randint(features.sizes[0], (rows,), generator=generator)
+        return nn.functional.one_hot(chosen, features.sizes[0]).float()
+    columns = [torch.randint(size, (rows,), generator=generator) for size in features.categories]
+    return torch.stack(columns, dim=1)
+
+
+def random_input(config: GRASSConfig, num_nodes: int = 8, seed: int = 0) -> Data:
+    """A connected undirected graph with features and a target that suit a configuration."""
+    generator = torch.Generator().manual_seed(seed)
+    path = torch.stack([torch.arange(num_nodes - 1), torch.arange(1, num_nodes)])
+    chords = torch.randint(num_nodes, (2, num_nodes // 2), generator=generator)
+    edges = torch.cat([path, chords[:, chords[0] != chords[1]]], dim=1)
+    edges = torch.cat([edges, edges.flip(0)], dim=1).unique(dim=1)
+    num_edges = edges.size(1)
+    # Both directions of an edge carry the same features.
+    pair = (edges.min(dim=0).values * num_nodes + edges.max(dim=0).values).unique(
+        return_inverse=True
+    )[1]
+    attributes = random_features(config.input.edges, num_edges, generator)
+    return Data(
+        x=random_features(config.input.nodes, num_nodes, generator),
+        edge_index=edges,
+        edge_attr=None if attributes is None else attributes[pair],
+        y=_random_target(config, num_nodes, num_edges, generator),
+        num_nodes=num_nodes,
+    )
+
+
+def _random_target(
+    config: GRASSConfig, num_nodes: int, num_edges: int, generator: torch.Generator
+) -> Tensor:
+    task = config.task
+    rows = {"graph": 1, "node": num_nodes, "edge": num_edges}[task.level]
+    if task.kind == "classification":
+        return torch.randint(task.outputs, (rows,), generator=generator)
+    values = torch.randn(rows, task.outputs, generator=generator)
+    return values if task.kind == "regression" else (values > 0).float()
+
+
+def permute_nodes(batch: GraphBatch, permutation: Tensor) -> GraphBatch:
+    """The same batch with its nodes numbered anew: node i becomes ``permutation[i]``.
+
+    The rewiring is permuted along. Nodes must stay within their graph.
+    """
+    back = torch.argsort(permutation)
+    edge_index = permutation[batch.edge_index]
+    rows = torch.argsort(edge_index[1], stable=True)  # back into order of tails
+    position = torch.argsort(rows)
+    edge_index = edge_index[:, rows]
+    graph_ptr = batch.order.graph_ptr
+    return batch._replace(
+        x=None if batch.x is None else batch.x[back],
+        node_encoding=batch.node_encoding[back],
+        edge_index=edge_index,
+        edge_attr=None if batch.edge_attr is None else batch.edge_attr[rows],
+        edge_kind=batch.edge_kind[rows],
+        edge_encoding=batch.edge_encoding[rows],
+        order=edge_order(edge_index, batch.node_graph.size(0), graph_ptr),
+        input_edges=position[batch.input_edges],
+    )
+
+
+def random_permutation(node_graph: Tensor, seed: int = 0) -> Tensor:
+    """A random numbering of nodes that keeps each within its graph."""
+    generator = torch.Generator().manual_seed(seed)
+    key = torch.rand(len(node_graph), generator=generator, dtype=torch.float64)
+    return torch.argsort(torch.argsort(node_graph + key))
+
+
+def assert_permutation_equivariant(
+    model: nn.Module | Callable[..., Any],
+    graphs: GraphBatch | tuple[Tensor, Tensor, Tensor],
+    level: str = "graph",
+    seed: int = 0,
+    tolerance: float = 1e-4,
+) -> None:
+    """Assert that numbering the nodes anew only renumbers the output.
+
+    Args:
+        model: A model on a :class:`GraphBatch`, or a layer on nodes, ``edge_index`` and edges.
+        graphs: Its input; for a layer, the three tensors.
+        level: What a model predicts for: ``"graph"``, ``"node"`` or ``"edge"``.
+        seed: Of the permutation.
+        tolerance: Largest difference, relative to the largest output.
+    """
+    if not isinstance(graphs, GraphBatch):
+        x, edge_index, e = graphs
+        permutation = random_permutation(torch.zeros(len(x)), seed)
+        expected_x, expected_e = model(x, edge_index, e)[:2]
+        back = torch.argsort(permutation)
+        found_x, found_e = model(x[back], permutation[edge_index], e)[:2]
+        _assert_close(found_x[permutation], expected_x, tolerance)
+        _assert_close(found_e, expected_e, tolerance)
+        return
+    permutation = random_permutation(graphs.node_graph, seed)
+    expected = model(graphs)
+    found = model(permute_nodes(graphs, permutation))
+    _assert_close(found[permutation] if level == "node" else found, expected, tolerance)
+
+
+def _assert_close(found: Tensor, expected: Tensor, tolerance: float) -> None:
+    scale = float(expected.detach().abs().max()) or 1.0
+    difference = float((found - expected).detach().abs().max()) / scale
+    assert difference <= tolerance, f"outputs differ by {difference:.2g} after a permutation"

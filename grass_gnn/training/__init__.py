@@ -1,0 +1,15 @@
+"""From a configuration and data to a trained model."""
+
+from grass_gnn.training.losses import task_loss
+from grass_gnn.training.run import Interrupted, Run, build_model, make_model, train
+from grass_gnn.training.schedule import learning_rate
+
+__all__ = [
+    "Interrupted",
+    "Run",
+    "build_model",
+    "learning_rate",
+    "make_model",
+    "task_loss",
+    "train",
+]

@@ -1,0 +1,94 @@
+"""Checkpoints that survive: written whole, verified when read, the one before kept as well."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from grass_gnn.errors import GrassError
+from grass_gnn.files import write_whole
+
+KEPT = 2  # the newest, and the one before it
+
+
+class WholeCheckpointIO(TorchCheckpointIO):
+    """Lightning's checkpoint files, written in one piece, with a checksum in their name."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        """Write ``NUMBER.ckpt`` as ``NUMBER-CHECKSUM.ckpt``, then remove all but the newest two."""
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        data = buffer.getvalue()
+        path = Path(path)
+        path = path.with_name(f"{path.stem}-{_checksum(data)}.ckpt")
+        with write_whole(path) as temporary:
+            temporary.write_bytes(data)
+        for old in checkpoints(path.parent)[KEPT:]:
+            old.unlink(missing_ok=True)
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted(folder.glob("[0-9]*-*.ckpt"), reverse=True)
+
+
+def read_checkpoint(folder: Path) -> dict[str, Any] | None:
+    """The newest checkpoint in a folder that is whole, or none if there was never one.
+
+    Raises:
+        GrassError: There are checkpoints, but all of them are damaged.
+    """
+    found = checkpoints(folder)
+    for path in found:
+        data = path.read_bytes()
+        if path.stem.endswith(f"-{_checksum(data)}"):
+            return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    if found:
+        raise GrassError(f"All checkpoints in {folder} are damaged: start again in another folder.")
+    return None
+
+
+class Checkpointer(Callback):
+    """Save every few minutes, at the end, and when the run is asked to stop.
+
+    Args:
+        folder: Where checkpoints go.
+        minutes: Time between two of them.
+    """
+
+    def __init__(self, folder: Path, minutes: float) -> None:
+        self.folder = folder
+        self.seconds = 60 * minutes
+        self.saved_at = time.monotonic()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
+        """Save when it is time, but never between steps whose gradients are being added up."""
+        module: Any = pl_module
+        complete = module.batches_done % trainer.accumulate_grad_batches == 0
+        if complete and time.monotonic() - self.saved_at >= self.seconds:
+            self.save(trainer)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save the end of training, or where it was stopped."""
+        self.save(trainer)
+
+    def save(self, trainer: Trainer) -> None:
+        """Write a checkpoint now."""
+        module: Any = trainer.lightning_module
+        trainer.save_checkpoint(self.folder / f"{module.batches_done:09d}.ckpt")
+        self.saved_at = time.monotonic()

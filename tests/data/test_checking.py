@@ -1,0 +1,103 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+from conftest import CONFIG, random_graph
+from torch_geometric.data import Data
+
+from grass_gnn.data import pack
+from grass_gnn.errors import GrassError
+
+CLASSES = {"task.kind": "classification", "task.outputs": 3, "task.loss": "cross-entropy"}
+BINARY = {"task.kind": "binary", "task.loss": "bce", "task.metric": "auc"}
+
+
+def setting(name: str, value: object) -> Callable[[Data], None]:
+    def change(data: Data) -> None:
+        data[name] = value
+
+    return change
+
+
+def entry(name: str, place: tuple[int, ...], value: float) -> Callable[[Data], None]:
+    def change(data: Data) -> None:
+        data[name][place] = value
+
+    return change
+
+
+WRONG = {
+    "edge beyond": (entry("edge_index", (1, 2), 7), r"edge_index\[1, 2\] is 7, .* 5 nodes"),
+    "edge negative": (entry("edge_index", (0, 0), -1), r"edge_index\[0, 0\] is -1"),
+    "edges float": (setting("edge_index", torch.zeros(2, 6)), "must hold integers"),
+    "edges shape": (setting("edge_index", torch.zeros(3, 6).long()), r"shape \[2, E\]"),
+    "no edges": (setting("edge_index", None), r"Graph 2 has no edge_index"),
+    "node feature": (entry("x", (3, 0), 5), "node feature 5 in row 3.*beyond its 5 categories"),
+    "float index": (setting("x", torch.zeros(5, 1)), "integers, not floats"),
+    "no x": (setting("x", None), "Graph 2 has no node"),
+    "columns": (setting("x", torch.zeros(5, 2).long()), r"\[5, 2\], but the model takes \[5, 1\]"),
+    "NaN": (entry("edge_attr", (1, 0), torch.nan), "edge features of row 1 are not finite"),
+    "infinite": (entry("edge_attr", (1, 0), torch.inf), "edge features of row 1 are not finite"),
+    "edge rows": (setting("edge_attr", torch.zeros(5, 2)), r"\[5, 2\], .* \[6, 2\]"),
+    "no y": (setting("y", None), "Graph 2 has no target y"),
+    "NaN y": (setting("y", torch.tensor([torch.nan])), "target y is not finite"),
+    "shape of y": (setting("y", torch.zeros(3)), r"shape \[3\], but the task takes 1"),
+    "weights": (setting("edge_weight", -torch.ones(6)), "weight.* must not be negative"),
+    "masks": (setting("train_mask", torch.ones(5)), r"train_mask must be boolean of shape \[1\]"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_the_graph_at_fault_is_named(what: str) -> None:
+    change, message = WRONG[what]
+    graphs = [random_graph(seed, 5, 6) for seed in range(4)]
+    pack(graphs, CONFIG)
+    if what == "no x":  # PyG then knows the number of nodes from nowhere else
+        graphs[2].num_nodes = 5
+    change(graphs[2])
+    with pytest.raises(GrassError, match=message) as caught:
+        pack(graphs, CONFIG)
+    text = str(caught.value)
+    assert text.startswith("Graph 2") and text.endswith((".", ").")) and "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("task", "y", "message"),
+    [
+        (CLASSES | {"task.metric": "accuracy"}, 3, "is 3, but classes are 0 to 2"),
+        (CLASSES | {"task.metric": "accuracy"}, -1, "is -1, but classes are 0 to 2"),
+        (CLASSES | {"task.metric": "accuracy"}, 0.5, "not a whole number"),
+        (BINARY, 2, "is 2, but labels are 0 or 1"),
+    ],
+)
+def test_targets_that_cannot_be(task: dict, y: float, message: str) -> None:
+    graph = random_graph(0, 5, 6)
+    graph.y = torch.tensor([y])
+    with pytest.raises(GrassError, match=message):
+        pack([graph], CONFIG.override(task))
+
+
+def test_sets_that_cannot_be() -> None:
+    with pytest.raises(GrassError, match="There are no graphs"):
+        pack([], CONFIG)
+    with pytest.raises(GrassError, match="Graph 1 has no nodes"):
+        pack(_with_empty(), CONFIG)
+    with pytest.raises(GrassError, match="Graph 0 is not a PyG Data but a str"):
+        pack(["CCO"], CONFIG)  # type: ignore[list-item]
+
+
+def _with_empty() -> list[Data]:
+    empty = Data(
+        x=torch.empty(0, 1).long(),
+        edge_index=torch.empty(2, 0).long(),
+        edge_attr=torch.empty(0, 2),
+        y=torch.zeros(1),
+    )
+    return [random_graph(0), empty]
+
+
+def test_y_may_be_a_number() -> None:
+    graph = random_graph(0)
+    graph.y = 1.5
+    found = pack([graph], CONFIG).select(torch.tensor([0])).y
+    assert found is not None and found.tolist() == [[1.5]]

@@ -1,0 +1,247 @@
+"""Training runs: the same seed gives the same bytes, whatever happens in between."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from random import Random
+
+import pytest
+import torch
+
+from grass_gnn import GRASSConfig, GrassError, load_model
+from grass_gnn.data import prepare
+from grass_gnn.testing import random_input
+from grass_gnn.training import train
+from grass_gnn.training.checkpoint import checkpoints, read_checkpoint
+from grass_gnn.training.module import CountBatches
+
+SETTINGS = {
+    "input.nodes.kind": "index",
+    "input.nodes.sizes": [5],
+    "encoding.steps": 4,
+    "rewiring.degree": 2,
+    "model.dim": 8,
+    "model.layers": 2,
+    "model.head_hidden": 4,
+    "training.epochs": 3,
+    "training.batch_size": 8,
+    "evaluation.statistics_passes": 2,
+    "evaluation.rewirings": 3,
+}
+
+
+def config(**changes):
+    return GRASSConfig().override(SETTINGS | {k.replace("__", "."): v for k, v in changes.items()})
+
+
+def graphs(chosen, count, first=0):
+    return [random_input(chosen, 4 + seed % 7, first + seed) for seed in range(count)]
+
+
+def prepared(chosen, folder):
+    splits = {
+        "train": graphs(chosen, 44),
+        "val": graphs(chosen, 12, 100),
+        "test": graphs(chosen, 12, 200),
+    }
+    return prepare(splits, chosen, folder)
+
+
+def weights(folder):
+    return (folder / "weights.safetensors").read_bytes()
+
+
+@pytest.fixture
+def reference(tmp_path):
+    chosen = config()
+    data = prepared(chosen, tmp_path / "cache")
+    return train(chosen, data, tmp_path / "reference", seed=3), chosen, data
+
+
+def test_run_folder_holds_everything(reference, tmp_path):
+    run, chosen, _ = reference
+    names = {path.name for path in run.folder.iterdir()}
+    assert names == {
+        "config.toml",
+        "config.json",
+        "metrics.csv",
+        "results.json",
+        "weights.safetensors",
+        "checkpoints",
+    }
+    results = json.loads((run.folder / "results.json").read_text())
+    assert results["test"]["rewirings"] == 3 and len(results["test"]["scores"]) == 3
+    assert set(results["test"]["averaged"]) == {"1", "2", "3"}
+    low, high = results["test"]["interval"]
+    assert low <= results["test"]["mean"] <= high
+    assert results["data"]["fingerprint"]["hash"]
+    rows = (run.folder / "metrics.csv").read_text().splitlines()
+    assert len(rows) == 1 + chosen.training.epochs
+    assert GRASSConfig.from_toml(run.folder / "config.toml") == chosen
+
+
+def test_same_seed_same_bytes_whatever_the_workers(reference, tmp_path):
+    run, chosen, data = reference
+    for number, workers in enumerate((0, 2)):
+        again = train(chosen, data, tmp_path / f"again{number}", seed=3, workers=workers)
+        assert weights(again.folder) == weights(run.folder)
+        assert again.test == run.test
+    other = train(chosen, data, tmp_path / "other", seed=4)
+    assert weights(other.folder) != weights(run.folder)
+
+
+def test_loaded_model_predicts_what_was_evaluated(reference, tmp_path):
+    run, chosen, _ = reference
+    trained = load_model(run.folder)
+    inputs = graphs(chosen, 5, 300)
+    mean, std = trained.predict(inputs, rewirings=4)
+    assert mean.shape == std.shape == (5, 1) and (std > 0).any()
+    fixed = trained.predict(inputs, rewirings=2, deterministic=True)
+    assert torch.count_nonzero(fixed.std) == 0
+    alone = trained.predict(inputs[2:3], deterministic=True)
+    assert torch.allclose(alone.mean[0], fixed.mean[2], atol=1e-6)
+
+
+@pytest.mark.parametrize("stop_after", [1, 5, 7, 10, 15])
+def test_stopped_at_any_batch_and_resumed_gives_the_same_weights(
+    reference, tmp_path, stop_after, monkeypatch
+):
+    """SIGTERM, as a cluster sends it: the run ends after the batch, with a checkpoint."""
+    run, chosen, data = reference
+    original = CountBatches.on_train_batch_end
+
+    def stopping(self, trainer, module, *args):
+        original(self, trainer, module, *args)
+        if module.batches_done == stop_after:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    folder = tmp_path / "stopped"
+    monkeypatch.setattr(CountBatches, "on_train_batch_end", stopping)
+    with pytest.raises(GrassError, match="--resume"):
+        train(chosen, data, folder, seed=3)
+    monkeypatch.undo()
+    assert read_checkpoint(folder / "checkpoints")["grass_gnn"]["batches_done"] == stop_after
+    again = train(chosen, data, folder, seed=3, resume=True)
+    assert weights(folder) == weights(run.folder)
+    assert again.test == run.test
+    columns = [line.split(",")[:5] for line in (folder / "metrics.csv").read_text().splitlines()]
+    assert columns == [
+        line.split(",")[:5] for line in (run.folder / "metrics.csv").read_text().splitlines()
+    ]
+
+
+def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
+    chosen = config(training__checkpoint_minutes=1e-9)
+    data = prepared(chosen, tmp_path / "cache")
+    run = train(chosen, data, tmp_path / "run", seed=3)
+    kept = checkpoints(run.folder / "checkpoints")
+    assert len(kept) == 2
+    expected = weights(run.folder)
+    kept[0].write_bytes(kept[0].read_bytes()[:-50])
+    train(chosen, data, run.folder, seed=3, resume=True)
+    assert weights(run.folder) == expected
+    for path in checkpoints(run.folder / "checkpoints"):
+        path.write_bytes(b"rubbish")
+    with pytest.raises(GrassError, match="damaged"):
+        train(chosen, data, run.folder, seed=3, resume=True)
+
+
+def test_resuming_with_something_else_is_refused(reference, tmp_path):
+    run, chosen, data = reference
+    with pytest.raises(GrassError, match="--resume, or another --out"):
+        train(chosen, data, run.folder, seed=3)
+    with pytest.raises(GrassError, match="another seed"):
+        train(chosen, data, run.folder, seed=9, resume=True)
+    with pytest.raises(GrassError, match="another config"):
+        train(config(model__layers=3), data, run.folder, seed=3, resume=True)
+    with pytest.raises(GrassError, match="no run to resume"):
+        train(chosen, data, tmp_path / "nowhere", resume=True)
+
+
+def test_damaged_run_folders_name_the_file(reference):
+    run, _, _ = reference
+    (run.folder / "weights.safetensors").write_bytes(weights(run.folder)[:-9])
+    with pytest.raises(GrassError, match=r"weights\.safetensors is damaged"):
+        load_model(run.folder)
+    (run.folder / "config.json").write_text("{")
+    with pytest.raises(GrassError, match=r"config\.json is damaged"):
+        load_model(run.folder)
+    with pytest.raises(GrassError, match="no trained model"):
+        load_model(run.folder / "checkpoints")
+
+
+def test_gradient_accumulation_is_the_larger_batch(tmp_path):
+    """Without batch statistics and removal, two batches of 4 step as one of 8."""
+    fixed = {
+        "model__norm": "none",
+        "model__edge_removal": 0.0,
+        "input__nodes__kind": "none",
+        "input__nodes__sizes": [],
+        "encoding__kind": "none",
+        "encoding__degrees": "none",
+        "rewiring__degree": 0,
+        "training__optimizer": "adamw",
+    }
+    results = []
+    for size, accumulate in ((8, 1), (4, 2)):
+        chosen = config(training__batch_size=size, training__accumulate=accumulate, **fixed)
+        data = prepare(
+            {
+                "train": graphs(chosen, 16),
+                "val": graphs(chosen, 4, 50),
+                "test": graphs(chosen, 4, 60),
+            },
+            chosen,
+            tmp_path / f"cache{size}",
+        )
+        run = train(chosen, data, tmp_path / f"run{size}", seed=1)
+        results.append(torch.cat([p.flatten() for p in run.model.parameters()]))
+    assert torch.allclose(*results, atol=1e-5)
+
+
+def test_a_loss_that_is_not_finite_ends_training_with_a_sentence(tmp_path):
+    chosen = config(task__target_scale=[1e38])
+    data = prepared(chosen, tmp_path / "cache")
+    with pytest.raises(GrassError, match="loss became"):
+        train(chosen, data, tmp_path / "run")
+
+
+def run_in_child(folder, delay=None):
+    """Prepare and train in a forked process, killed after some seconds; True if it finished."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            chosen = config(training__checkpoint_minutes=1e-9, training__epochs=6)
+            data = prepared(chosen, folder / "cache")
+            resume = bool(checkpoints(folder / "run" / "checkpoints"))
+            if not resume:
+                shutil.rmtree(folder / "run", ignore_errors=True)
+            train(chosen, data, folder / "run", seed=3, resume=resume)
+            status = 0
+        finally:
+            os._exit(status)
+    if delay is not None:
+        time.sleep(delay)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert status in (0, signal.SIGKILL)
+    return status == 0
+
+
+def test_killed_at_random_moments_and_resumed_gives_the_same_bytes(tmp_path):
+    """SIGKILL hits preparation, steps and checkpoint writes alike (one after every step)."""
+    undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
+    began = time.monotonic()
+    assert run_in_child(undisturbed)
+    duration = time.monotonic() - began
+    random = Random(7)
+    kills = 0
+    while kills < 25:
+        if run_in_child(disturbed, random.uniform(0, 0.6 * duration)):
+            shutil.rmtree(disturbed)  # once through: start over, with other kills
+        kills += 1
+    assert run_in_child(disturbed)
+    assert weights(disturbed / "run") == weights(undisturbed / "run")
