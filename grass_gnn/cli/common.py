@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, TimeRemainingColumn
 
 from grass_gnn.config import GRASSConfig, preset_names, suggest
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.protocol import Progress as Report
 
 out = Console()
 err = Console(stderr=True)
@@ -71,18 +67,3 @@ def parse_sizes(text: str | None) -> tuple[int, int, int] | None:
 def print_json(value: Any) -> None:
     """Write a value for programs to read."""
     print(json.dumps(value, indent=2))
-
-
-@contextmanager
-def progress_bar() -> Iterator[Report]:
-    """A progress bar for each kind of work that is reported; silent when not on a terminal."""
-    columns = (*Progress.get_default_columns()[:-1], TimeRemainingColumn())
-    with Progress(*columns, console=err, disable=not err.is_terminal) as bars:
-        tasks: dict[str, Any] = {}
-
-        def report(what: str, done: int, total: int) -> None:
-            if what not in tasks or bars.tasks[tasks[what]].completed > done:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
-
-        yield report

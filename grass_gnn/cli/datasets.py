@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import examples, out, parse_sizes, print_json, progress_bar, read_config
+from grass_gnn.cli.common import examples, out, parse_sizes, print_json, read_config
 from grass_gnn.data import (
     BENCHMARKS,
     benchmark,
@@ -92,11 +92,10 @@ def prepare(
 ) -> None:
     """Read, check and encode a dataset, and keep it for training."""
     config = read_config(name, settings or [])
-    with progress_bar() as progress:
-        prepared = prepare_benchmark(config, data, parse_sizes(generate), seed, progress)
+    prepared = prepare_benchmark(config, data, parse_sizes(generate), seed)
     facts = {
         "name": name,
-        "source": prepared.source,
+        "origin": prepared.origin,
         "seconds": prepared.seconds,
         "bytes": prepared.bytes,
         "from_cache": prepared.from_cache,
@@ -118,8 +117,7 @@ def fingerprint(
 ) -> None:
     """Show the content hash and sizes of a dataset, and whether it is the official one."""
     config = read_config(name, [])
-    with progress_bar() as progress:
-        prepared = prepare_benchmark(config, data, parse_sizes(generate), 0, progress)
+    prepared = prepare_benchmark(config, data, parse_sizes(generate))
     found = prepared.fingerprint
     if json:
         print_json(found.to_dict())
@@ -147,8 +145,7 @@ def stats(
     """Compute a row of the paper's dataset tables: sizes, shortest paths and diameters."""
     benchmark(name)
     loaded = load_benchmark(name, data, generate=parse_sizes(generate))
-    with progress_bar() as progress:
-        found = dataset_statistics(loaded.splits, sample=sample, progress=progress)
+    found = dataset_statistics(loaded.splits, sample=sample)
     if json:
         print_json(vars(found))
         return

@@ -11,7 +11,7 @@ from grass_gnn.cli.common import examples, out, print_json
 from grass_gnn.data import BENCHMARKS, found_locally
 from grass_gnn.files import cache_folder
 from grass_gnn.hardware import describe
-from grass_gnn.ops import native_status
+from grass_gnn.ops.build import BuildError, available, library
 
 EXAMPLES = examples("grass-gnn doctor", "grass-gnn doctor --json")
 
@@ -20,7 +20,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
     """Show versions, devices, the compiler of the fused step, and which data are here."""
     facts = {
         **describe(),
-        "fused CPU step": native_status(),
+        "fused CPU step": _fused_step(),
         "cache": str(cache_folder()),
         "datasets here": [name for name in BENCHMARKS if found_locally(name)],
     }
@@ -32,3 +32,10 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
         shown = ", ".join(value) or "none" if isinstance(value, list) else str(value)
         table.add_row(name, shown)
     out.print(table)
+
+
+def _fused_step() -> str:
+    try:
+        return f"compiled, {library()._name}" if available() else "not in use"
+    except BuildError as error:
+        return f"not available: {error}"

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from grass_gnn.cli.common import examples, out, print_json, progress_bar
+from grass_gnn.cli.common import examples, out, print_json
 from grass_gnn.cli.results import show_results
 from grass_gnn.evaluation import evaluate_run
+from grass_gnn.progress import reporting
 
 EXAMPLES = examples(
     "grass-gnn evaluate runs/zinc",
@@ -26,7 +27,9 @@ def evaluate(
     rewirings: Annotated[
         int | None, typer.Option(help="Number of rewirings; the run's own if not given.", min=1)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the rewirings.", min=0)] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the rewirings; the run's own if not given.", min=0)
+    ] = None,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Seed each rewiring by a hash of its graph.")
     ] = False,
@@ -34,7 +37,7 @@ def evaluate(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score a trained model under many rewirings."""
-    with progress_bar() as progress:
+    with reporting() as progress:
         results = evaluate_run(run, data, split, rewirings, seed, deterministic, workers, progress)
     if json:
         print_json(results)

@@ -13,7 +13,6 @@ from grass_gnn.cli.common import (
     out,
     parse_sizes,
     print_json,
-    progress_bar,
     read_config,
 )
 from grass_gnn.cli.results import show_results
@@ -60,14 +59,8 @@ def train(
     config = read_config(preset, settings or [], epochs)
     name = Path(preset).stem
     folder = folder or Path("runs") / name
-    with progress_bar() as progress:
-        prepared = prepare_benchmark(config, data, parse_sizes(generate), seed, progress)
-    if not prepared.official and not json:
-        err.print(f"[yellow]Note:[/] {prepared.unofficial_because}", soft_wrap=True)
-    with progress_bar() as progress:
-        run = run_training(
-            config, prepared, folder, seed, resume, workers, None, logger, err, progress
-        )
+    prepared = prepare_benchmark(config, data, parse_sizes(generate), seed)
+    run = run_training(config, prepared, folder, seed, resume, workers, logger=logger, console=err)
     if json:
         print_json(run.results)
     else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from grass_gnn.data.packed import PackedDataset
 from grass_gnn.rewiring import graph_seeds, random_bits, step_seeds
 
 TRAINING_STREAM = 0  # other streams of randomness are for evaluation
-_SHUFFLE, _SIGNS = 1, 2  # counters that tell draws of the same seed apart
+_SHUFFLE = 1  # tells its draw apart from others of the same seed
 
 
 class GraphLoader:
@@ -38,7 +37,7 @@ class GraphLoader:
         seed: What order and rewiring follow from.
         workers: Threads that make batches; 0: made when asked for, in the caller's thread.
         stream: Which of several independent streams of randomness to use, such as one for
-            training, one for validation; the sign of Laplacian eigenvectors is drawn only in 0.
+            training, one for validation.
     """
 
     def __init__(
@@ -117,8 +116,6 @@ class GraphLoader:
     def _make(self, ids: Tensor) -> GraphBatch:
         graphs = self.dataset.select(ids)
         drawn = random_bits(step_seeds(self.seed, self.epoch, ids), self.stream)  # [B]
-        if graphs.laplacian is not None and self.stream == TRAINING_STREAM:
-            graphs = _flip_signs(graphs, drawn)
         encoding, rewiring = self.config.encoding, self.config.rewiring
         graphs = self.dataset.with_known_pairs(graphs, encoding)
         return rewire(graphs, encoding, rewiring, self._seeds(graphs, drawn, ids))
@@ -143,12 +140,3 @@ class GraphLoader:
         finally:
             # Also reached when the caller stops early: no thread outlives the iteration.
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _flip_signs(graphs: InputGraphs, seeds: Tensor) -> InputGraphs:
-    """Multiply each eigenvector of each graph by 1 or −1: its sign means nothing."""
-    assert graphs.laplacian is not None
-    columns = torch.arange(graphs.laplacian.size(1))
-    bits = random_bits(seeds.unsqueeze(1), columns, _SIGNS) & 1  # [B, k]
-    signs = (2 * bits - 1).to(graphs.laplacian.dtype)
-    return replace(graphs, laplacian=graphs.laplacian * signs[graphs.node_graph])

@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,11 @@ from grass_gnn.data.packed import (
     packed_shapes,
     pointers,
 )
-from grass_gnn.data.progress import Progress, reporting
 from grass_gnn.data.statistics import PoolingStatistics
 from grass_gnn.data.storage import TensorWriter, read_tensors
 from grass_gnn.errors import GrassError
 from grass_gnn.files import cache_folder
+from grass_gnn.progress import Progress, reporting
 
 Splits = Mapping[str, Sequence[Data]]
 
@@ -44,11 +44,12 @@ class PreparedData:
     splits: dict[str, PackedDataset]
     statistics: PoolingStatistics  # of the training set
     fingerprint: Fingerprint
-    source: str  # a folder, "generated (seed 0)" or "graphs"
     folder: Path
     seconds: float  # that reading, encoding and writing took when it was prepared
     bytes: int  # on disk
     from_cache: bool
+    # Where a benchmark came from: {"folder": …}, {"generated": …, "seed": …}, or a download.
+    origin: dict[str, Any] = field(default_factory=dict)
 
     @property
     def official(self) -> bool:
@@ -133,7 +134,12 @@ def prepare(
                 prepared = _build(entry, load(), config, started, workers, progress)
     if isinstance(source, str) and not prepared.official:
         logger.warning(prepared.unofficial_because)
-    return prepared
+    origin: dict[str, Any] = {}
+    if generate is not None:
+        origin = {"generated": list(generate), "seed": seed}
+    elif folder is not None:
+        origin = {"folder": str(folder)}
+    return replace(prepared, origin=origin)
 
 
 def prepare_benchmark(
@@ -199,7 +205,6 @@ def _open(
         splits,
         PoolingStatistics.of(splits["train"]),
         Fingerprint.from_dict(manifest["fingerprint"]),
-        manifest["source"],
         entry.folder,
         manifest["seconds"],
         sum(size for size, _ in manifest["files"].values()),
@@ -230,7 +235,6 @@ def _build(
             {
                 "splits": files,
                 "fingerprint": found.to_dict(),
-                "source": data.source,
                 "seconds": round(time.perf_counter() - started, 3),
             },
         )

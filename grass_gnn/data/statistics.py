@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from grass_gnn.data.checking import check_sizes
 from grass_gnn.data.packed import PackedDataset
-from grass_gnn.data.progress import Progress, reporting
+from grass_gnn.progress import Progress, reporting
 
 _LARGEST_GRAPH = 5_000  # nodes; beyond, all pairs are too many to go over
 

@@ -19,7 +19,7 @@ from grass_gnn.encoding.graph import read_graph
 from grass_gnn.validation import check_choice, check_pairs, check_positive_int
 
 _TILE_PAIRS = 256  # pairs of one graph that share a matrix product
-_CHUNK_NUMBERS = 1 << 24  # bounds the memory of a chunk of tiles
+_CHUNK_NUMBERS = 1 << 20  # of a chunk of tiles, which should stay in cache
 
 
 def decomposed_nodes(
@@ -74,30 +74,27 @@ def decomposed_pairs(
 
     # Graphs have powers of their own: their pairs are cut into tiles of equal size, the last one of
     # a graph filled up, so that all tiles make one batched matrix product without much filling.
+    num_pairs, columns = graph.numel(), vectors.size(1)
     count = torch.bincount(graph, minlength=values.size(0))  # [B]
     tiles = -(count // -_TILE_PAIRS)  # [B]
     tile_graph = torch.repeat_interleave(tiles)  # [tiles]
     order = torch.argsort(graph, stable=True)  # [M]
     shift = (tiles.cumsum(0) - tiles) * _TILE_PAIRS - (count.cumsum(0) - count)  # [B]
-    place = torch.empty_like(order)  # [M]: of each pair among the tiles
-    place[order] = torch.arange(order.numel(), device=order.device) + shift[graph[order]]
-    tiled = pairs.new_zeros(2, tile_graph.numel() * _TILE_PAIRS)
-    tiled[:, place] = pairs
+    place = torch.arange(num_pairs, device=order.device) + shift[graph[order]]  # [M], among tiles
+    pair = order.new_full((tile_graph.numel() * _TILE_PAIRS,), num_pairs)  # of each place, or none
+    pair[place] = order
 
-    out = vectors.new_empty(tile_graph.numel() * _TILE_PAIRS, k)
-    columns = vectors.size(1)
+    padded = torch.cat([pairs, pairs.new_zeros(2, 1)], dim=1)  # what fills up goes to a last row
+    out = vectors.new_empty(num_pairs + 1, k)
     largest = max(_TILE_PAIRS * k, _TILE_PAIRS * columns, columns * k)  # numbers of a tile
     chunk = max(1, _CHUNK_NUMBERS // largest)  # tiles
     for first in range(0, tile_graph.numel(), chunk):
-        rows = slice(first * _TILE_PAIRS, (first + chunk) * _TILE_PAIRS)
-        head, tail = tiled[:, rows]
+        rows = pair[first * _TILE_PAIRS : (first + chunk) * _TILE_PAIRS]
+        head, tail = padded[:, rows]
         product = (vectors[head] * vectors[tail]).view(-1, _TILE_PAIRS, columns)
-        torch.bmm(
-            product,
-            powers[tile_graph[first : first + chunk]],
-            out=out[rows].view(-1, _TILE_PAIRS, k),
-        )
-    return out[place]
+        encoding = torch.bmm(product, powers[tile_graph[first : first + chunk]])
+        out.index_copy_(0, rows, encoding.view(-1, k))
+    return out[:num_pairs]
 
 
 def rrwp_from_decomposition(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,15 +12,10 @@ from grass_gnn.config import GRASSConfig, TaskConfig
 from grass_gnn.data import GraphLoader, PackedDataset
 from grass_gnn.evaluation.metrics import score, to_probabilities
 from grass_gnn.nn.norm import collect_statistics
+from grass_gnn.progress import Progress, silent
 
 STATISTICS, VALIDATION, TEST = 1, 2, 3  # streams of randomness; training is 0
 BOOTSTRAP = 200  # resamples of a confidence interval
-
-Progress = Callable[[str, int, int], None]  # what, done, total
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Report no progress."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 from grass_gnn.data import prepare_benchmark
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.protocol import TEST, VALIDATION, Progress, evaluate, silent
+from grass_gnn.evaluation.protocol import TEST, VALIDATION, evaluate
 from grass_gnn.evaluation.trained import load_model
+from grass_gnn.progress import Progress, silent
 
 STREAMS = {"train": 4, "val": VALIDATION, "test": TEST}
 
@@ -39,10 +40,10 @@ def evaluate_run(
         raise GrassError(f"There is no split {split!r}; the names are {', '.join(STREAMS)}.")
     trained = load_model(folder)
     config = trained.config
-    origin = trained.card.get("data", {})
-    generate, source = origin.get("generated"), origin.get("folder")
-    if data is None and generate is None and source and Path(source).is_dir():
-        data = source
+    origin = trained.card.get("data", {}).get("origin", {})
+    generate = origin.get("generated")
+    if data is None and "folder" in origin and Path(origin["folder"]).is_dir():
+        data = origin["folder"]
     prepared = prepare_benchmark(
         config, data, None if data else generate, origin.get("seed", 0), progress
     )

@@ -10,10 +10,7 @@
 
 namespace grass {
 
-#ifndef BE
-#define BE 64
-#endif
-constexpr int block_edges = BE;   // rows of an edge block, unless one node alone has more in-edges
+constexpr int block_edges = 96;   // rows of an edge block, unless one node alone has more in-edges
 constexpr int block_nodes = 64;   // rows of a node block
 constexpr int chunk_nodes = 256;  // nodes whose projections stay in cache until their edges are done
 

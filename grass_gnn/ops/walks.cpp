@@ -19,7 +19,7 @@
 
 namespace {
 
-constexpr int64_t kLane = 8;                  // columns that are advanced together
+constexpr int64_t kLane = 8;                  // widths of blocks are multiples of this
 constexpr int64_t kCacheNumbers = 1 << 15;    // of a block: 256 KB in double, twice, fit into L2
 
 // The rows of T: edges sorted by head, their tails numbered within the graph.
@@ -71,21 +71,35 @@ Transition transition_rows(const int64_t* head, const int64_t* tail, const float
   return rows;
 }
 
+// Columns that the compiler keeps in a register (or a few, where they are shorter).
+typedef double Lane __attribute__((vector_size(8 * kLane)));
+
+// Row i of after = T · before, in `lanes` times kLane columns from `column` on.
+template <int lanes>
+inline void advance_row(const Transition& rows, const Block& block, int64_t i, int64_t column,
+                        const double* __restrict before, double* __restrict after) {
+  Lane sum[lanes] = {};
+  const int64_t end = rows.first[block.node + i + 1];
+  for (int64_t e = rows.first[block.node + i]; e < end; ++e) {
+    const double value = rows.value[e];
+    const double* source = before + rows.column[e] * block.width + column;
+    for (int q = 0; q < lanes; ++q) {
+      Lane x;
+      std::memcpy(&x, source + q * kLane, sizeof(Lane));
+      sum[q] += value * x;
+    }
+  }
+  std::memcpy(after + i * block.width + column, sum, sizeof(sum));
+}
+
 // One step of all walks of the graph that end in the block: after = T · before.
 void advance(const Transition& rows, const Block& block, const double* __restrict before,
              double* __restrict after) {
   for (int64_t i = 0; i < block.size; ++i) {
-    const int64_t begin = rows.first[block.node + i], end = rows.first[block.node + i + 1];
-    for (int64_t c = 0; c < block.width; c += kLane) {
-      double sum[kLane] = {};
-      for (int64_t e = begin; e < end; ++e) {
-        const double value = rows.value[e];
-        const double* source = before + rows.column[e] * block.width + c;
-        for (int64_t q = 0; q < kLane; ++q) sum[q] += value * source[q];
-      }
-      double* target = after + i * block.width + c;
-      for (int64_t q = 0; q < kLane; ++q) target[q] = sum[q];
-    }
+    int64_t c = 0;
+    for (; c + 4 * kLane <= block.width; c += 4 * kLane)
+      advance_row<4>(rows, block, i, c, before, after);
+    for (; c < block.width; c += kLane) advance_row<1>(rows, block, i, c, before, after);
   }
 }
 

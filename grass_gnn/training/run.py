@@ -20,11 +20,12 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data import PreparedData
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation import collect, evaluate, save_model
-from grass_gnn.evaluation.protocol import TEST, VALIDATION, Evaluation, Progress, silent
+from grass_gnn.evaluation.protocol import TEST, VALIDATION, Evaluation
 from grass_gnn.files import remove_leftovers, write_json, write_text
 from grass_gnn.hardware import describe, peak_memory_mb
 from grass_gnn.nn.model import GRASS
 from grass_gnn.nn.norm import reset_statistics
+from grass_gnn.progress import Progress, reporting
 from grass_gnn.training.callbacks import EpochRecord, ProgressLine, StopOnSignal
 from grass_gnn.training.checkpoint import Checkpointer, WholeCheckpointIO, read_checkpoint
 from grass_gnn.training.loggers import make_logger
@@ -72,7 +73,7 @@ def train(
     model: nn.Module | None = None,
     logger: str | None = None,
     console: Console | None = None,
-    progress: Progress = silent,
+    progress: Progress | None = None,
 ) -> Run:
     """Train, evaluate by the paper's protocol, and leave a run folder.
 
@@ -86,7 +87,7 @@ def train(
         model: What to train; a GRASS of the configuration if not given.
         logger: ``"tensorboard"``, ``"mlflow"`` or ``"wandb"``, beside ``metrics.csv``.
         console: Where progress goes.
-        progress: Called during the final evaluation.
+        progress: Called during the final evaluation; a bar on a terminal if not given.
 
     Raises:
         Interrupted: The run was stopped by a signal; ``resume`` goes on.
@@ -117,7 +118,8 @@ def train(
             f"go on with --resume --out {folder}."
         )
     seconds = time.perf_counter() - started
-    results, test = final_evaluation(module, data, progress)
+    with reporting(progress) as report:
+        results, test = final_evaluation(module, data, report)
     mean, deviation, count = record.epoch_seconds
     results["training"] = {
         "epochs": config.training.epochs,
@@ -191,7 +193,7 @@ def final_evaluation(
 def describe_data(data: PreparedData) -> dict[str, Any]:
     """Which data a run saw, and what preparing them took."""
     return {
-        "source": data.source,
+        "origin": data.origin,
         "fingerprint": data.fingerprint.to_dict(),
         "preparation_seconds": data.seconds,
         "prepared_bytes": data.bytes,

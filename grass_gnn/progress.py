@@ -11,8 +11,12 @@ from rich.console import Console
 Progress = Callable[[str, int, int], None]  # what, done, total
 
 
+def silent(what: str, done: int, total: int) -> None:
+    """Report no progress."""
+
+
 @contextlib.contextmanager
-def reporting(progress: Progress | None) -> Iterator[Progress]:
+def reporting(progress: Progress | None = None) -> Iterator[Progress]:
     """The caller's own function, or one that moves a bar on standard error if it is a terminal."""
     if progress is not None:
         yield progress
@@ -29,7 +33,7 @@ def reporting(progress: Progress | None) -> Iterator[Progress]:
     with rich_progress.Progress(*columns, console=console, transient=True, disable=hidden) as bar:
 
         def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
+            if what not in tasks or bar.tasks[tasks[what]].completed > done:
                 tasks[what] = bar.add_task(what, total=total)
             bar.update(tasks[what], completed=done)
 

@@ -1,0 +1,167 @@
+"""A training step and inference of whole models: fused, plain, compiled, and GPS beside them.
+
+    python benchmarks/steps.py zinc --contestants native reference compiled gps
+
+Every contestant runs in a process of its own, so that its peak memory is its own: the figure is
+the increment over the process with batches and model in place. Steps include embedding, head, loss
+and optimiser, but not the loader (benchmarks/loader.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from shapes import CASES, config_of, make_batches
+
+from grass_gnn.data import GraphBatch
+from grass_gnn.training import make_model, task_loss
+from grass_gnn.training.optimizer import make_optimizer
+
+CONTESTANTS = ("native", "reference", "compiled", "gps")
+GPS = {"model.architecture": "gps", "model.dim": 64, "model.layers": 10, "model.head_hidden": 0}
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def sgemm_gflops(repeats: int = 8) -> float:
+    """The best of several products of 2048 × 2048 matrices."""
+    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    best = min(timed(lambda: a @ b) for _ in range(repeats))
+    return 2 * 2048**3 / best / 1e9
+
+
+def timed(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def layer_gflop(batch: GraphBatch, dim: int, layers: int) -> float:
+    """Multiplications and additions of the layers' linear maps, forward."""
+    edges, nodes = batch.edge_kind.numel(), batch.node_graph.numel()
+    return 2 * dim**2 * layers * (4 * edges + 5 * nodes) / 1e9
+
+
+def measure(name: str, contestant: str, repeats: int) -> dict[str, Any]:
+    case = CASES[name]
+    config = config_of(case)
+    if contestant == "gps":
+        config = config.override(GPS)
+    batches = make_batches(name, 3)
+    torch.manual_seed(0)
+    model = make_model(config)
+    if contestant == "compiled":
+        model.compile(fullgraph=True, dynamic=True)
+    optimizer = make_optimizer(model, config.training)
+    numbers = iter(range(10**9))
+
+    def step() -> None:
+        batch = batches[next(numbers) % len(batches)]
+        prediction = model(batch)
+        assert batch.y is not None
+        loss = task_loss(config.task, prediction, batch.y, config.training.label_smoothing)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    @torch.no_grad()
+    def infer() -> None:
+        model(batches[next(numbers) % len(batches)])
+
+    before = peak_mb()
+    rate = sgemm_gflops()
+    model.train()
+    for _ in range(2):
+        step()
+    training = [timed(step) for _ in range(repeats)]
+    memory = peak_mb() - before
+    model.eval()
+    infer()
+    inference = [timed(infer) for _ in range(repeats)]
+    rate = max(rate, sgemm_gflops())
+    gflop = layer_gflop(batches[0], config.model.dim, config.model.layers)
+    result = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "nodes": batches[0].node_graph.numel(),
+        "edges": batches[0].edge_kind.numel(),
+        "step_seconds": statistics.median(training),
+        "step_peak_mb": memory,
+        "training_graphs_per_second": case.graphs / statistics.median(training),
+        "inference_graphs_per_second": case.graphs / statistics.median(inference),
+        "sgemm_gflops": rate,
+    }
+    if contestant != "gps":
+        result["share_of_sgemm"] = 3 * gflop / statistics.median(training) / rate
+    return result
+
+
+def run_contestant(name: str, contestant: str, repeats: int) -> dict[str, Any]:
+    """Measure in a process of its own."""
+    command = [sys.executable, __file__, name, "--only", contestant, "--repeats", str(repeats)]
+    ops = "native" if contestant == "native" else "reference"
+    environment = {**os.environ, "GRASS_OPS": ops}
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment, text=True)
+    return json.loads(output.stdout.splitlines()[-1])
+
+
+def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """How the fused step compares with the others, within this run."""
+    native = results["native"]
+    found = {"share of sgemm": native["share_of_sgemm"]}
+    for other in ("reference", "compiled"):
+        if other in results:
+            found[f"step, {other} / native"] = (
+                results[other]["step_seconds"] / native["step_seconds"]
+            )
+            found[f"memory, {other} / native"] = (
+                results[other]["step_peak_mb"] / native["step_peak_mb"]
+            )
+            found[f"inference, native / {other}"] = (
+                native["inference_graphs_per_second"]
+                / results[other]["inference_graphs_per_second"]
+            )
+    if "gps" in results:
+        found["step, native / gps"] = native["step_seconds"] / results["gps"]["step_seconds"]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", default=list(CASES), help=", ".join(CASES))
+    parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS[:2])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", choices=CONTESTANTS, help="one contestant, here, as JSON")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.only:
+        print(json.dumps(measure(arguments.cases[0], arguments.only, arguments.repeats)))
+        return
+    everything = {}
+    for name in arguments.cases:
+        results = {}
+        for contestant in arguments.contestants:
+            results[contestant] = run_contestant(name, contestant, arguments.repeats)
+            if not arguments.json:
+                print(name, contestant, {k: round(v, 3) for k, v in results[contestant].items()})
+        everything[name] = {"contestants": results, "ratios": ratios(results)}
+        if not arguments.json:
+            for what, value in everything[name]["ratios"].items():
+                print(f"  {what:32} {value:8.2f}")
+    if arguments.json:
+        print(json.dumps(everything, indent=2))
+
+
+if __name__ == "__main__":
+    main()

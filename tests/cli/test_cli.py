@@ -1,0 +1,111 @@
+"""The command line, in-process: outputs, exit codes, and errors of one sentence."""
+
+import json
+
+import pytest
+import torch
+
+from grass_gnn.cli import main
+
+SMALL = [
+    *("--generate", "6,3,3", "--epochs", "1", "--set", "model.layers=2", "--set", "model.dim=8"),
+    *("--set", "encoding.steps=4", "--set", "training.batch_size=3"),
+    *("--set", "evaluation.statistics_passes=1", "--set", "evaluation.rewirings=2"),
+]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRASS_OPS", "reference")  # the kernel's cache is elsewhere then
+    monkeypatch.setenv("GRASS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_train_evaluate_and_resume(tmp_path, capsys):
+    assert main(["train", "cluster", *SMALL, "--out", "run", "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["official"] is False and results["test"]["rewirings"] == 2
+    assert main(["evaluate", "run", "--json"]) == 0  # the graphs are generated again
+    again = json.loads(capsys.readouterr().out)
+    assert again["test"]["mean"] == pytest.approx(results["test"]["mean"], rel=1e-6)
+    assert main(["evaluate", "run", "--split", "val", "--deterministic"]) == 0
+    assert "val" in capsys.readouterr().out
+    assert main(["train", "cluster", *SMALL, "--out", "run"]) == 1
+    assert "--resume" in capsys.readouterr().err
+    assert main(["train", "cluster", *SMALL, "--out", "run", "--resume"]) == 0
+    assert "Everything is in run" in capsys.readouterr().out
+
+
+def test_config_file_of_a_run_trains_again(tmp_path, capsys):
+    assert main(["train", "cluster", *SMALL, "--out", "first"]) == 0
+    assert main(["train", "first/config.toml", "--generate", "6,3,3", "--out", "second"]) == 0
+    first = (tmp_path / "first" / "weights.safetensors").read_bytes()
+    assert (tmp_path / "second" / "weights.safetensors").read_bytes() == first
+    text = "preset = 'zinc'\n[model]\nlayers = 3\n"
+    (tmp_path / "mine.toml").write_text(text)
+    capsys.readouterr()
+    assert main(["info", "mine.toml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["config"]["model"]["layers"] == 3
+
+
+def test_info_tells_the_papers_parameter_count(capsys):
+    assert main(["info", "zinc", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parameters"] == 496545
+    assert main(["info", "pascalvoc-sp"]) == 0
+    assert "501,493" in capsys.readouterr().out
+
+
+def test_datasets_commands(capsys):
+    assert main(["datasets"]) == 0
+    assert "peptides-func" in capsys.readouterr().out
+    assert main(["datasets", "list", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 12
+    assert main(["datasets", "prepare", "cluster", "--generate", "4,2,2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bytes"] > 0
+    assert main(["datasets", "fingerprint", "cluster", "--generate", "4,2,2"]) == 0
+    assert "not official" in capsys.readouterr().out
+    assert main(["datasets", "stats", "cluster", "--generate", "4,2,2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["graphs"] == 8
+
+
+def test_doctor(capsys):
+    assert main(["doctor", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["torch"] == torch.__version__ or facts["torch"] in torch.__version__
+    assert "cluster" not in facts["datasets here"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "zink"], "did you mean 'zinc'"),
+        (["train", "zinc", "--data", "nowhere"], "nowhere"),
+        (["train", "zinc", "--set", "model.layer=3"], "did you mean 'model.layers'"),
+        (["train", "zinc", "--set", "model.layers"], "name=value"),
+        (["train", "zinc", "--set", "model.layers=0"], "model.layers"),
+        (["train", "cluster", "--generate", "1,2"], "three numbers"),
+        (["train", "missing.toml"], "missing.toml"),
+        (["evaluate", "nowhere"], "no trained model"),
+        (["info", "mnist", "--set", "training.betas=[2, 0.9]"], "training.betas"),
+        (["datasets", "stats", "zinck"], "zinc"),
+    ],
+)
+def test_errors_are_one_sentence(arguments, words, capsys):
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert words in error and "Traceback" not in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_usage_errors_and_help(capsys):
+    assert main(["train"]) == 2
+    assert "Missing argument" in capsys.readouterr().err
+    assert main(["train", "zinc", "--epochs", "0"]) == 2
+    for command in ("train", "evaluate", "info", "doctor", "demo", "datasets"):
+        assert main([command, "--help"]) == 0
+        assert "Examples" in capsys.readouterr().out
+
+
+def test_debug_shows_the_traceback():
+    with pytest.raises(Exception, match="zinc"):
+        main(["info", "zink", "--debug"])
