@@ -4,6 +4,8 @@
 >>> model = GRASS(GRASSConfig.preset("zinc"))
 """
 
+from typing import Any
+
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import GraphBatch
 from grass_gnn.encoding import AddDecomposedRRWP, AddDegree, AddLaplacianPE, AddRRWP
@@ -26,5 +28,15 @@ __all__ = [
     "GraphBatch",
     "GrassError",
     "TrainedModel",
+    "fit",
     "load_model",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``fit`` when it is asked for: it brings Lightning along."""
+    if name == "fit":
+        from grass_gnn.workflow import fit
+
+        return fit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,6 +23,13 @@ PositiveFloat = Annotated[float, Field(gt=0.0)]
 OGB_ATOM_SIZES = [119, 5, 12, 12, 10, 6, 6, 2, 2]  # ogb.utils.features.get_atom_feature_dims()
 OGB_BOND_SIZES = [5, 6, 2]  # ogb.utils.features.get_bond_feature_dims()
 
+METRICS = {  # of each kind of task
+    "regression": ("mae", "rmse", "r2"),
+    "binary": ("auc", "ap", "accuracy", "f1"),
+    "classification": ("accuracy", "class-accuracy", "f1"),
+    "multilabel": ("ap", "auc", "accuracy", "f1"),
+}
+
 
 class Section(BaseModel):
     """A part of the configuration: immutable, and no unknown names."""
@@ -66,6 +73,9 @@ class InputConfig(Section):
 
     nodes: FeatureConfig = FeatureConfig()
     edges: FeatureConfig = FeatureConfig()
+    descriptors: Annotated[int, Field(ge=0)] = Field(
+        0, description="numbers known of each graph as a whole, given to the head; graph tasks only"
+    )
 
 
 class TaskConfig(Section):
@@ -82,6 +92,9 @@ class TaskConfig(Section):
         [1.0], description="prediction = scale × output + shift; one value, or one per output"
     )
     target_shift: Annotated[list[float], Field(min_length=1)] = [0.0]
+    missing: bool = Field(
+        False, description="whether targets may be missing (NaN): they count in no loss or metric"
+    )
 
     @model_validator(mode="after")
     def _loss_and_metric_fit_kind(self) -> TaskConfig:
@@ -91,18 +104,14 @@ class TaskConfig(Section):
             "classification": ("cross-entropy", "weighted-cross-entropy"),
             "multilabel": ("bce",),
         }
-        metrics = {
-            "regression": ("mae", "rmse", "r2"),
-            "binary": ("auc", "ap", "accuracy", "f1"),
-            "classification": ("accuracy", "class-accuracy", "f1"),
-            "multilabel": ("ap", "auc", "accuracy", "f1"),
-        }
         if self.loss not in losses[self.kind]:
             raise ValueError(f"the loss of {self.kind} is one of {', '.join(losses[self.kind])}")
-        if self.metric not in metrics[self.kind]:
-            raise ValueError(f"the metric of {self.kind} is one of {', '.join(metrics[self.kind])}")
+        if self.metric not in METRICS[self.kind]:
+            raise ValueError(f"the metric of {self.kind} is one of {', '.join(METRICS[self.kind])}")
         if self.kind == "binary" and self.outputs != 1:
             raise ValueError("a binary task has one output; use multilabel for several")
+        if self.kind == "classification" and self.missing:
+            raise ValueError("a graph without its class cannot be used: leave it out")
         if self.kind == "classification" and self.outputs < 2:
             raise ValueError("a classification needs at least two classes (outputs)")
         for name in ("target_scale", "target_shift"):
@@ -243,6 +252,11 @@ class TrainingConfig(Section):
     betas: tuple[Probability, Probability] = (0.95, 0.98)
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.3, description="biases are not decayed")
     label_smoothing: Probability = 0.1
+    patience: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="stop after so many validations without improvement and keep the best weights; "
+        "0: train to the end and keep the last, as the paper does",
+    )
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     compile: bool = Field(False, description="torch.compile the model (for GPUs)")
     checkpoint_minutes: PositiveFloat = Field(5.0, description="minutes between checkpoints")
@@ -272,6 +286,15 @@ class GRASSConfig(Section):
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _descriptors_need_graphs(self) -> GRASSConfig:
+        if self.input.descriptors:
+            if self.task.level != "graph":
+                raise ValueError("descriptors are for tasks of whole graphs")
+            if self.model.architecture != "grass":
+                raise ValueError("descriptors are for GRASS, not for baselines")
+        return self
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> GRASSConfig:

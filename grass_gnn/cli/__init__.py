@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from grass_gnn.cli import datasets, demo, doctor, evaluate, info, train
+from grass_gnn.cli import datasets, demo, doctor, evaluate, info, predict, report, reproduce, train
 from grass_gnn.cli.common import EPILOG, err
 from grass_gnn.errors import GrassError
 
@@ -20,10 +20,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=train.EXAMPLES)(train.train)
+app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command(epilog=info.EXAMPLES)(info.info)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command(epilog=demo.EXAMPLES)(demo.demo)
+app.command(epilog=reproduce.EXAMPLES)(reproduce.reproduce)
+app.command(epilog=report.EXAMPLES)(report.report)
 app.add_typer(datasets.app, name="datasets")
 
 

@@ -32,10 +32,18 @@ def read_config(name: str, settings: list[str], epochs: int | None = None) -> GR
         config = GRASSConfig.preset(name)
     else:
         raise GrassError(f"{name!r} is neither a preset nor a file{suggest(name, preset_names())}")
+    return config.override(parse_settings(settings, epochs))
+
+
+def parse_settings(settings: list[str], epochs: int | None = None) -> dict[str, Any]:
+    """The changes that ``--set`` and ``--epochs`` ask for, by dotted name."""
     changes = dict(_setting(text) for text in settings)
-    if epochs is not None:
-        changes["training.epochs"] = epochs
-    return config.override(changes)
+    return changes if epochs is None else {**changes, "training.epochs": epochs}
+
+
+def parse_names(text: str | None) -> list[str]:
+    """Names of columns from ``NAME,NAME``."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -25,6 +25,7 @@ def show_results(results: dict[str, Any], console: Console) -> None:
             f"{averaged[count]:.4f} (over {count})",
         )
     console.print(table)
+    _show_metrics(results, console)
     if training := results.get("training"):
         epoch = training["epoch_seconds"]
         console.print(
@@ -35,3 +36,17 @@ def show_results(results: dict[str, Any], console: Console) -> None:
         console.print(
             "[yellow]Not the official benchmark data: do not compare with published figures.[/]"
         )
+
+
+def _show_metrics(results: dict[str, Any], console: Console) -> None:
+    """Every metric of one's own data, of averaged predictions."""
+    metrics = {
+        split: results[split].get("metrics") for split in ("val", "test") if split in results
+    }
+    if not any(metrics.values()):
+        return
+    table = Table("split", "metric", "averaged predictions", "95 % interval")
+    for split, values in metrics.items():
+        for name, (value, (low, high)) in (values or {}).items():
+            table.add_row(split, name, f"{value:.4f}", f"{low:.4f} to {high:.4f}")
+    console.print(table)

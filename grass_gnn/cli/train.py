@@ -11,31 +11,108 @@ from grass_gnn.cli.common import (
     err,
     examples,
     out,
+    parse_names,
+    parse_settings,
     parse_sizes,
     print_json,
     read_config,
 )
 from grass_gnn.cli.results import show_results
+from grass_gnn.config import GRASSConfig
 from grass_gnn.data import prepare_benchmark
+from grass_gnn.data.splits import parse_shares
+from grass_gnn.data.tables import is_table
+from grass_gnn.training import Run
 from grass_gnn.training import train as run_training
+from grass_gnn.workflow import EXAMPLE, EXAMPLE_TARGET, fit_table
 
 EXAMPLES = examples(
-    "grass-gnn train zinc",
+    "grass-gnn train example",
+    "grass-gnn train molecules.csv --target logS",
+    "grass-gnn train molecules.csv --smiles structure --target pKa,logP --split scaffold",
+    "grass-gnn train train.csv --val val.csv --test test.csv --target y --out runs/mine",
     "grass-gnn train zinc --data folder/zinc --epochs 20 --set model.layers=12",
     "grass-gnn train cluster --generate 1000,200,200 --out runs/cluster",
     "grass-gnn train zinc --out runs/zinc --resume",
 )
+TABLES = "Tables of molecules"
+BENCHMARKS = "Benchmarks"
 
 
 def train(
-    preset: Annotated[str, typer.Argument(help="A preset, or a configuration file (TOML).")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A table of molecules (CSV, TSV, Parquet), a preset, a configuration (TOML), "
+            "or example: a table of well-known molecules and their computed logP.",
+            metavar="TABLE|PRESET|CONFIG",
+        ),
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(help="Columns to predict, as NAME[,NAME].", rich_help_panel=TABLES),
+    ] = None,
+    smiles: Annotated[
+        str | None,
+        typer.Option(help="Column of SMILES; found by its name.", rich_help_panel=TABLES),
+    ] = None,
+    split: Annotated[
+        str,
+        typer.Option(
+            help="random, scaffold, or a column that says train, val or test.",
+            rich_help_panel=TABLES,
+        ),
+    ] = "random",
+    shares: Annotated[
+        str,
+        typer.Option(help="Shares of training, validation and test.", rich_help_panel=TABLES),
+    ] = "0.8,0.1,0.1",
+    val: Annotated[
+        Path | None, typer.Option(help="A table of validation rows.", rich_help_panel=TABLES)
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="A table of test rows.", rich_help_panel=TABLES)
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="regression, binary, classification or multilabel; inferred if not given.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
+    features: Annotated[
+        str,
+        typer.Option(help="Numbering of atoms and bonds: ogb or zinc.", rich_help_panel=TABLES),
+    ] = "ogb",
+    descriptors: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of numbers to give to the head, as NAME[,NAME].", rich_help_panel=TABLES
+        ),
+    ] = None,
+    bad_rows: Annotated[
+        str,
+        typer.Option(help="Rows that cannot be used: skip or fail.", rich_help_panel=TABLES),
+    ] = "skip",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Settings to train with; by the size of the data if not given.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the raw files; downloaded if not given.")
+        Path | None,
+        typer.Option(
+            help="Folder with the raw files; downloaded if not given.", rich_help_panel=BENCHMARKS
+        ),
     ] = None,
     generate: Annotated[
         str | None,
         typer.Option(
-            help="PATTERN, CLUSTER: draw so many graphs, as TRAIN,VAL,TEST.", metavar="N,N,N"
+            help="PATTERN, CLUSTER: draw so many graphs, as TRAIN,VAL,TEST.",
+            metavar="N,N,N",
+            rich_help_panel=BENCHMARKS,
         ),
     ] = None,
     folder: Annotated[
@@ -55,14 +132,46 @@ def train(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Train a configuration, evaluate it by the paper's protocol, keep everything in a folder."""
-    config = read_config(preset, settings or [], epochs)
-    name = Path(preset).stem
-    folder = folder or Path("runs") / name
-    prepared = prepare_benchmark(config, data, parse_sizes(generate), seed)
-    run = run_training(config, prepared, folder, seed, resume, workers, logger=logger, console=err)
+    """Train on a table or a benchmark, evaluate, and keep everything in a folder."""
+    folder = folder or Path("runs") / Path(source).name.split(".")[0]
+    if source == "example":
+        source, target = str(EXAMPLE), target or EXAMPLE_TARGET
+    if is_table(source):
+        run = fit_table(
+            source,
+            parse_names(target),
+            folder,
+            smiles=smiles,
+            val=val,
+            test=test,
+            split=split,
+            shares=parse_shares(shares),
+            features=features,
+            descriptors=parse_names(descriptors),
+            task=task,
+            bad_rows=bad_rows,
+            config=GRASSConfig.from_toml(config) if config else None,
+            settings=parse_settings(settings or [], epochs),
+            seed=seed,
+            resume=resume,
+            workers=workers,
+            logger=logger,
+            console=err,
+            say=lambda sentence: err.print(sentence, highlight=False, markup=False),
+        )
+    else:
+        chosen = read_config(source, settings or [], epochs)
+        prepared = prepare_benchmark(chosen, data, parse_sizes(generate), seed)
+        run = run_training(
+            chosen, prepared, folder, seed, resume, workers, logger=logger, console=err
+        )
+    _show(run, json, "predict RUN new.csv -o out.csv" if is_table(source) else "evaluate RUN")
+
+
+def _show(run: Run, json: bool, following: str) -> None:
     if json:
         print_json(run.results)
-    else:
-        show_results(run.results, out)
-        out.print(f"Everything is in [bold]{folder}[/]. Next: grass-gnn evaluate {folder}")
+        return
+    show_results(run.results, out)
+    command = following.replace("RUN", str(run.folder))
+    out.print(f"Everything is in [bold]{run.folder}[/]. Next: grass-gnn {command}")

@@ -12,7 +12,7 @@ from grass_gnn.data.benchmarks import (
 from grass_gnn.data.fingerprint import Fingerprint, content_hash, fingerprint
 from grass_gnn.data.loader import GraphLoader
 from grass_gnn.data.packed import PackedDataset, pack
-from grass_gnn.data.prepare import PreparedData, prepare, prepare_benchmark
+from grass_gnn.data.prepare import PreparedData, open_prepared, prepare, prepare_benchmark
 from grass_gnn.data.pyg import batch_from_data
 from grass_gnn.data.sbm import generate_cluster, generate_pattern
 from grass_gnn.data.statistics import DatasetStatistics, PoolingStatistics, dataset_statistics
@@ -38,6 +38,7 @@ __all__ = [
     "generate_cluster",
     "generate_pattern",
     "load_benchmark",
+    "open_prepared",
     "pack",
     "prepare",
     "prepare_benchmark",

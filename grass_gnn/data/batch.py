@@ -40,6 +40,7 @@ class InputGraphs:
     vectors: Tensor | None = None  # [N, m + 1]; alternating: U ‖ V [N, 2(m + 1)]
     values: Tensor | None = None  # [B, m + 1]
     laplacian: Tensor | None = None  # [N, k]
+    descriptors: Tensor | None = None  # [B, columns] of graphs as a whole
     known_pairs: Tensor | None = None  # [E + N, columns] encodings of edges, then of self-loops
 
     @property
@@ -71,6 +72,7 @@ class GraphBatch(NamedTuple):
     input_edges: Tensor  # [E_in] row of each input edge, in the order in which they came
     y: Tensor | None = None
     mask: Tensor | None = None
+    descriptors: Tensor | None = None  # [B, columns] of graphs as a whole
 
     @property
     def num_graphs(self) -> int:
@@ -249,4 +251,5 @@ def assemble(
         input_edges=edges.position[: edges.num_input],
         y=graphs.y,
         mask=graphs.mask,
+        descriptors=graphs.descriptors,
     )

@@ -25,6 +25,7 @@ class CheckedGraph(NamedTuple):
     edge_attr: Tensor | None  # [E, columns]
     y: Tensor | None  # [rows] class numbers, or [rows, outputs]; a row a graph, node or edge
     weight: Tensor | None  # [E]
+    descriptors: Tensor | None  # [1, columns]
     masks: dict[str, Tensor]  # [rows] for each split, of a graph whose nodes or edges are split
 
 
@@ -81,6 +82,7 @@ def _check(data: Data, config: GRASSConfig, targets: bool) -> CheckedGraph:
         feature_columns("edge", data.edge_attr, config.input.edges, num_edges),
         _targets(data, config.task, rows) if targets else None,
         weight,
+        _descriptors(data, config.input.descriptors),
         _masks(data, config.split, rows),
     )
 
@@ -96,8 +98,11 @@ def _targets(data: Data, task: TaskConfig, rows: int) -> Tensor:
             f"but the task takes {columns} for each of {rows} {task.level}s."
         )
     y = y.reshape(rows, columns)
-    if not bool(torch.isfinite(y).all()):
+    known = ~torch.isnan(y) if task.missing else torch.ones_like(y, dtype=torch.bool)
+    if not bool(torch.isfinite(y[known]).all()):
         raise GrassError("The target y is not finite.")
+    if not bool(known.any()):
+        raise GrassError("The target y is missing altogether.")
     if task.kind == "classification":
         if y.is_floating_point() and not torch.equal(y, y.round()):
             raise GrassError("The target y is not a whole number, which a class must be.")
@@ -107,10 +112,23 @@ def _targets(data: Data, task: TaskConfig, rows: int) -> Tensor:
             raise GrassError(f"The target y is {value:g}, but classes are 0 to {last}.")
         return y.squeeze(1).long()  # [rows]
     if task.kind in ("binary", "multilabel"):
-        outside = (y != 0) & (y != 1)
+        outside = known & (y != 0) & (y != 1)
         if bool(outside.any()):
             raise GrassError(f"The target y is {y[outside][0].item():g}, but labels are 0 or 1.")
     return y.float()  # [rows, outputs]
+
+
+def _descriptors(data: Data, columns: int) -> Tensor | None:
+    """Numbers of the graph as a whole [1, columns], if the model takes any."""
+    if not columns:
+        return None
+    values = data.get("descriptors")
+    if values is None or torch.as_tensor(values).numel() != columns:
+        raise GrassError(f"The graph needs {columns} descriptors (data.descriptors).")
+    values = torch.as_tensor(values).reshape(1, columns).float()
+    if not bool(torch.isfinite(values).all()):
+        raise GrassError("The graph has descriptors that are not finite.")
+    return values
 
 
 def _masks(data: Data, split: int, rows: int) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from grass_gnn.config import GRASSConfig
@@ -38,6 +39,7 @@ class GraphLoader:
         workers: Threads that make batches; 0: made when asked for, in the caller's thread.
         stream: Which of several independent streams of randomness to use, such as one for
             training, one for validation.
+        by_graph: Let the rewiring of a graph follow from its hash and the epoch alone.
     """
 
     def __init__(
@@ -50,11 +52,13 @@ class GraphLoader:
         seed: int = 0,
         workers: int = 1,
         stream: int = TRAINING_STREAM,
+        by_graph: bool = False,
     ) -> None:
         self.dataset, self.config = dataset, config
         self.batch_size = max(1, min(batch_size, len(dataset)))
         self.shuffle, self.drop_last = shuffle, drop_last
         self.seed, self.workers, self.stream = seed, workers, stream
+        self.by_graph = by_graph
         self.epoch = 0
         self._next_batch = 0
         self._rank, self._world_size = 0, 1
@@ -123,13 +127,15 @@ class GraphLoader:
     def _seeds(self, graphs: InputGraphs, drawn: Tensor, ids: Tensor) -> Tensor:
         """The seed of each graph's rewiring [B]."""
         when = self.config.rewiring.when
+        if self.by_graph:
+            return graph_seeds(graphs.edge_index, graphs.graph_ptr, seed=self.epoch)
         if when == "graph":
             return graph_seeds(graphs.edge_index, graphs.graph_ptr)
         return step_seeds(self.seed, 0, ids) if when == "once" else drawn
 
     def _made_ahead(self, batches: list[Tensor]) -> Iterator[GraphBatch]:
         waiting: deque[Future[GraphBatch]] = deque()
-        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="grass-loader")
+        pool = ThreadPoolExecutor(self.workers, "grass-loader", initializer=_use_one_core)
         try:
             for ids in batches:
                 waiting.append(pool.submit(self._make, ids))
@@ -140,3 +146,9 @@ class GraphLoader:
         finally:
             # Also reached when the caller stops early: no thread outlives the iteration.
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _use_one_core() -> None:
+    """Keep a worker's torch operations from sharing themselves out: the model has the cores."""
+    torch.get_num_threads()  # torch sets up a new thread when first asked, and would undo the limit
+    threadpool_limits(1, user_api="openmp")  # of this thread alone

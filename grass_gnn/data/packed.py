@@ -28,6 +28,7 @@ _ROW_OF = {
     "edge_attr": "edge",
     "transition": "edge",
     "values": "graph",
+    "descriptors": "graph",
 }
 _SHARD = 2048  # graphs that are packed at a time
 
@@ -65,6 +66,17 @@ class PackedDataset:
         """The same graphs where only the targets of one split count, if they have masks."""
         name = f"{split}_mask"
         return replace(self, mask_name=name) if name in self.tensors else self
+
+    def first(self, count: int) -> PackedDataset:
+        """The first so many graphs; nothing is copied."""
+        count = min(count, len(self))
+        graph_ptr, edge_ptr = self.graph_ptr[: count + 1], self.edge_ptr[: count + 1]
+        rows = {"graph": count, "node": int(graph_ptr[-1]), "edge": int(edge_ptr[-1])}
+        tensors = {
+            name: tensor[: rows[_ROW_OF.get(name, self.level)]]
+            for name, tensor in self.tensors.items()
+        }
+        return replace(self, graph_ptr=graph_ptr, edge_ptr=edge_ptr, tensors=tensors, _known={})
 
     def select(self, ids: Tensor) -> InputGraphs:
         """The graphs with these numbers [B'], in this order, laid end to end."""
@@ -161,6 +173,8 @@ def packed_shapes(graphs: Sequence[Data], config: GRASSConfig, *, targets: bool 
             continuous = features.kind in ("one-hot", "continuous")
             columns = features.sizes[0] if continuous else len(features.categories)
             shapes[name] = (_stored_type(features), (count[_ROW_OF[name]], columns))
+    if config.input.descriptors:
+        shapes["descriptors"] = (torch.float32, (len(graphs), config.input.descriptors))
     task = config.task
     if targets and task.kind == "classification":
         shapes["y"] = (_smallest_type(task.outputs - 1), (count[task.level],))
@@ -207,7 +221,7 @@ def pointers(num_nodes: Tensor, num_edges: Tensor) -> dict[str, Tensor]:
 def _shard_rows(shard: list[CheckedGraph], config: GRASSConfig) -> dict[str, Tensor]:
     edge_index = torch.cat([graph.edge_index.long() for graph in shard], dim=1)  # [2, E]
     rows = {"edge_index": edge_index.t()}
-    for name in ("x", "edge_attr", "y"):
+    for name in ("x", "edge_attr", "y", "descriptors"):
         if getattr(shard[0], name) is not None:
             rows[name] = torch.cat([getattr(graph, name) for graph in shard])
     for split in shard[0].masks:

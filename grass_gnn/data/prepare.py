@@ -142,6 +142,22 @@ def prepare(
     return replace(prepared, origin=origin)
 
 
+def open_prepared(folder: Path, config: GRASSConfig) -> PreparedData:
+    """Open what :func:`prepare` left in a folder, such as that of a run on one's own data.
+
+    Raises:
+        GrassError: It is not there, or damaged.
+    """
+    entry = CacheEntry(folder.parent, folder.name)
+    try:
+        manifest = entry.manifest()
+    except DamagedError as problem:
+        raise GrassError(f"The prepared data in {folder} {problem}.") from None
+    if manifest is None:
+        raise GrassError(f"The prepared data of this run is not in {folder} any more.")
+    return _open(entry, config, manifest, from_cache=True)
+
+
 def prepare_benchmark(
     config: GRASSConfig,
     folder: Path | str | None = None,

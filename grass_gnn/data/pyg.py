@@ -47,6 +47,7 @@ def batch_from_data(data: Data, config: GRASSConfig, seeds: Tensor | None = None
         ),
         y=data.y,
         degree=data.get("degree"),
+        descriptors=_descriptors(data, config.input.descriptors),
     )
     if "added_edge_mask" in data:
         return _keep_added_edges(data, graphs, config.encoding)
@@ -69,6 +70,14 @@ def _graph_ptr(data: Data, num_nodes: int) -> Tensor:
     if isinstance(data, Batch):
         return data.ptr
     return torch.tensor([0, num_nodes])
+
+
+def _descriptors(data: Data, columns: int) -> Tensor | None:
+    if not columns:
+        return None
+    if "descriptors" not in data:
+        raise GrassError(f"The graph needs {columns} descriptors (data.descriptors).")
+    return data["descriptors"].float().reshape(-1, columns)  # [B, columns]
 
 
 def feature_columns(

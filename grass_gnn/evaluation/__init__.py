@@ -1,6 +1,7 @@
 """Metrics, the paper's evaluation protocol, and trained models that predict."""
 
 from grass_gnn.evaluation.metrics import LOWER_IS_BETTER, score
+from grass_gnn.evaluation.predictions import write_predictions
 from grass_gnn.evaluation.protocol import Evaluation, collect, evaluate, predict_split, validate
 from grass_gnn.evaluation.run import evaluate_run
 from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model, save_model
@@ -18,4 +19,5 @@ __all__ = [
     "save_model",
     "score",
     "validate",
+    "write_predictions",
 ]

@@ -55,7 +55,8 @@ def _regression(metric: str, prediction: Tensor, target: Tensor) -> float:
     known = ~torch.isnan(target)
     if metric == "r2":  # the mean over targets
         columns = zip(prediction.T, target.T, known.T, strict=True)
-        return float(torch.stack([r2_score(p[k], t[k]) for p, t, k in columns]).mean())
+        values = [r2_score(p[k], t[k]) for p, t, k in columns if int(k.sum()) > 1]
+        return float(torch.stack(values).mean()) if values else float("nan")
     error = (prediction - target)[known]
     return float(error.abs().mean() if metric == "mae" else error.square().mean().sqrt())
 
@@ -72,7 +73,7 @@ def _mean_over_labels(metric: str, prediction: Tensor, target: Tensor) -> float:
     for p, t in zip(prediction.T, target.T, strict=True):
         known = ~torch.isnan(t)
         labels = t[known].long()
-        if metric in ("ap", "auc") and labels.unique().numel() < 2:
+        if labels.unique().numel() < (2 if metric in ("ap", "auc") else 1):
             continue
         values.append(functions[metric](p[known], labels))
     return float(torch.stack(values).mean()) if values else float("nan")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from grass_gnn.config import GRASSConfig, TaskConfig
+from grass_gnn.config import METRICS, GRASSConfig, TaskConfig
 from grass_gnn.data import GraphLoader, PackedDataset
 from grass_gnn.evaluation.metrics import score, to_probabilities
 from grass_gnn.nn.norm import collect_statistics
@@ -29,6 +29,8 @@ class Evaluation:
     interval: tuple[float, float]  # 95 % of the mean, over resampled graphs (or nodes)
     averaged: dict[int, float]  # of predictions averaged over so many rewirings
     averaged_interval: tuple[float, float]
+    # Of one's own data, every metric of the averaged predictions, with its interval.
+    metrics: dict[str, tuple[float, tuple[float, float]]]
     scores: list[float]  # of each rewiring
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,8 +75,11 @@ def predict_split(
     stream: int = TEST,
     workers: int = 1,
     batch_size: int | None = None,
+    by_graph: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Predictions of a dataset under one rewiring, in its order.
+
+    With ``by_graph`` a rewiring follows from its number and from the graph alone.
 
     Returns:
         Values or probabilities [M, outputs], their targets where there are any, and the graph
@@ -83,7 +88,13 @@ def predict_split(
     model.eval()
     size = min(batch_size or config.training.batch_size, len(dataset))
     loader = GraphLoader(
-        dataset, config, size, False, False, seed=seed, workers=workers, stream=stream
+        dataset,
+        config,
+        size,
+        seed=seed,
+        workers=workers,
+        stream=stream,
+        by_graph=by_graph,
     )
     loader.set_epoch(rewiring)
     predictions, targets, owners = [], [], []
@@ -172,13 +183,24 @@ def evaluate(
         interval=_shift(bootstrap(task, first, target, owner), float(values.mean()), scores[0]),
         averaged=averaged,
         averaged_interval=bootstrap(task, mean, target, owner),
+        metrics={
+            metric: (
+                score(task, mean, target, metric),
+                bootstrap(task, mean, target, owner, metric),
+            )
+            for metric in (METRICS[task.kind] if config.dataset is None else ())
+        },
         scores=scores,
     )
     return result, mean, spread
 
 
 def bootstrap(
-    task: TaskConfig, prediction: Tensor, target: Tensor, owner: Tensor
+    task: TaskConfig,
+    prediction: Tensor,
+    target: Tensor,
+    owner: Tensor,
+    metric: str | None = None,
 ) -> tuple[float, float]:
     """A 95 % interval of the metric, over resampled graphs; the same data, the same interval."""
     generator = torch.Generator().manual_seed(0)
@@ -193,7 +215,7 @@ def bootstrap(
             lengths.cumsum(0) - lengths, lengths
         )
         rows = order[torch.repeat_interleave(starts[chosen], lengths) + offset]
-        values.append(score(task, prediction[rows], target[rows]))
+        values.append(score(task, prediction[rows], target[rows], metric))
     low, high = torch.tensor(values, dtype=torch.float64).nanquantile(
         torch.tensor([0.025, 0.975], dtype=torch.float64)
     )

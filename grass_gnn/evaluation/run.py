@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from grass_gnn.data import prepare_benchmark
+from grass_gnn.data import PreparedData, open_prepared, prepare_benchmark
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.protocol import TEST, VALIDATION, evaluate
-from grass_gnn.evaluation.trained import load_model
+from grass_gnn.evaluation.trained import TrainedModel, load_model
 from grass_gnn.progress import Progress, silent
 
 STREAMS = {"train": 4, "val": VALIDATION, "test": TEST}
@@ -40,13 +40,7 @@ def evaluate_run(
         raise GrassError(f"There is no split {split!r}; the names are {', '.join(STREAMS)}.")
     trained = load_model(folder)
     config = trained.config
-    origin = trained.card.get("data", {}).get("origin", {})
-    generate = origin.get("generated")
-    if data is None and "folder" in origin and Path(origin["folder"]).is_dir():
-        data = origin["folder"]
-    prepared = prepare_benchmark(
-        config, data, None if data else generate, origin.get("seed", 0), progress
-    )
+    prepared = _find_data(Path(folder), trained, data, progress)
     if deterministic:  # the same rewiring each time: once is enough
         config, rewirings = config.override({"rewiring.when": "graph"}), 1
     seed = trained.card.get("seed", 0) if seed is None else seed
@@ -60,4 +54,20 @@ def evaluate_run(
         workers,
         progress,
     )
-    return {"official": prepared.official, "split": split, split: result.to_dict()}
+    results = {"split": split, split: result.to_dict()}
+    return results if config.dataset is None else {"official": prepared.official, **results}
+
+
+def _find_data(
+    folder: Path, trained: TrainedModel, data: str | Path | None, progress: Progress
+) -> PreparedData:
+    """The data of a run: kept in its folder, or those of its benchmark."""
+    origin = trained.card.get("data", {}).get("origin", {})
+    if "prepared" in origin:
+        return open_prepared(folder / "data" / origin["prepared"], trained.config)
+    generate = origin.get("generated")
+    if data is None and "folder" in origin and Path(origin["folder"]).is_dir():
+        data = origin["folder"]
+    return prepare_benchmark(
+        trained.config, data, None if data else generate, origin.get("seed", 0), progress
+    )

@@ -16,14 +16,16 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import pack
+from grass_gnn.data import PackedDataset, pack
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.embedding import embed_split
 from grass_gnn.evaluation.protocol import predict_split
 from grass_gnn.files import read_json, write_json, write_whole
 from grass_gnn.nn.model import GRASS
 
 WEIGHTS, CARD = "weights.safetensors", "config.json"
 FORMAT = 1
+_BATCH_GRAPHS, _BATCH_NODES = 256, 40_000  # at most, when predicting
 
 
 class Prediction(NamedTuple):
@@ -40,6 +42,7 @@ class TrainedModel:
     model: GRASS
     config: GRASSConfig
     card: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None  # where it was loaded from
 
     def predict(
         self,
@@ -54,18 +57,55 @@ class TrainedModel:
             graphs: The graphs, with features as the model was trained on.
             rewirings: How many random rewirings of each graph to average over.
             seed: Of the rewirings.
-            deterministic: Let the rewiring of a graph follow from the graph itself, so that its
+            deterministic: Let the rewirings of a graph follow from the graph itself, so that its
                 prediction does not depend on the seed or on the other graphs.
         """
-        config = self.config.override({"rewiring.when": "graph"}) if deterministic else self.config
-        dataset = pack(list(graphs), config, targets=False)
+        dataset = pack(list(graphs), self.config, targets=False)
         samples = torch.stack(
             [
-                predict_split(self.model, dataset, config, seed, number)[0]
+                predict_split(
+                    self.model,
+                    dataset,
+                    self.config,
+                    seed,
+                    number,
+                    batch_size=_size(dataset),
+                    by_graph=deterministic,
+                )[0]
                 for number in range(rewirings)
             ]
         )  # [rewirings, M, outputs]
         return Prediction(samples.mean(dim=0), samples.std(dim=0, correction=0))
+
+    def embed(
+        self,
+        graphs: Sequence[Data],
+        level: str = "graph",
+        rewirings: int = 16,
+        seed: int = 0,
+        deterministic: bool = False,
+    ) -> Tensor:
+        """Representations of graphs or of their nodes, averaged over rewirings.
+
+        Args:
+            graphs: The graphs.
+            level: ``"graph"``: what the head of a graph task sees, [B, 3d] and descriptors (of
+                other tasks, the mean over nodes, [B, d]); ``"node"``: x after the last layer, of
+                all graphs end to end [N, d].
+            rewirings: How many random rewirings of each graph to average over.
+            seed: Of the rewirings.
+            deterministic: Let the rewirings of a graph follow from the graph itself.
+        """
+        dataset = pack(list(graphs), self.config, targets=False)
+        return embed_split(
+            self.model, dataset, self.config, level, rewirings, seed, deterministic, _size(dataset)
+        )
+
+
+def _size(dataset: PackedDataset) -> int:
+    """Graphs that are predicted for at a time."""
+    largest = int(dataset.graph_ptr.diff().max())
+    return max(1, min(_BATCH_GRAPHS, _BATCH_NODES // largest))
 
 
 def save_model(model: GRASS, folder: str | Path, **details: Any) -> None:
@@ -111,4 +151,4 @@ def load_model(folder: str | Path) -> TrainedModel:
     except (RuntimeError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise GrassError(f"The weights in {folder / WEIGHTS} do not fit {CARD}: {reason}") from None
-    return TrainedModel(model.eval(), config, card)
+    return TrainedModel(model.eval(), config, card, folder)

@@ -1,10 +1,12 @@
-"""GRASS and baselines on the same data for the same minutes."""
+"""GRASS and baselines on the same data for the same minutes, at the same size."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data import PreparedData
@@ -13,7 +15,8 @@ from grass_gnn.training import Run, make_model, train
 
 def count_parameters(config: GRASSConfig) -> int:
     """Number of trainable parameters."""
-    return sum(p.numel() for p in make_model(config).parameters())
+    with torch.device("meta"):  # shapes alone
+        return sum(p.numel() for p in make_model(config).parameters())
 
 
 def same_size(config: GRASSConfig, architecture: str, **changes: Any) -> GRASSConfig:
@@ -36,10 +39,10 @@ def same_size(config: GRASSConfig, architecture: str, **changes: Any) -> GRASSCo
     return baseline.override({"model.dim": min((dim, dim + 4), key=lambda d: abs(excess(d)))})
 
 
-def train_for(
+def epochs_within(
     config: GRASSConfig, data: PreparedData, folder: Path, seconds: float, seed: int = 0
-) -> Run:
-    """Train for about so many seconds: one epoch is timed, then as many are planned as fit."""
+) -> int:
+    """Number of epochs that take about so many seconds, from one that is timed."""
     trial = folder.with_name(folder.name + "-trial")
     shutil.rmtree(trial, ignore_errors=True)
     once = config.override(
@@ -51,5 +54,12 @@ def train_for(
     )
     each = train(once, data, trial, seed).results["training"]["seconds"]
     shutil.rmtree(trial)
-    epochs = max(1, round(seconds / each))
+    return max(1, round(seconds / each))
+
+
+def train_for(
+    config: GRASSConfig, data: PreparedData, folder: Path, seconds: float, seed: int = 0
+) -> Run:
+    """Train for about so many seconds: one epoch is timed, then as many are planned as fit."""
+    epochs = epochs_within(config, data, folder, seconds, seed)
     return train(config.override({"training.epochs": epochs}), data, folder, seed)

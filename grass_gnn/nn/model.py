@@ -5,6 +5,8 @@ With the paper in hand: :class:`GRASS` is its Figure 1, ``attention.py`` equatio
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -15,6 +17,7 @@ from grass_gnn.data.pyg import batch_from_data
 from grass_gnn.encoding import flip_signs
 from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
 from grass_gnn.nn.heads import GraphPooling, TaskHead
+from grass_gnn.nn.norm import InputNorm
 from grass_gnn.nn.stack import LayerStack
 
 
@@ -45,7 +48,8 @@ class GRASS(nn.Module):
         )
         self.layers = LayerStack(config.model)
         self.pooling = GraphPooling(config.model.pooling) if level == "graph" else None
-        width = dim if level == "node" else 3 * dim
+        self.descriptors = InputNorm(config.input.descriptors) if config.input.descriptors else None
+        width = (dim if level == "node" else 3 * dim) + config.input.descriptors
         self.head = TaskHead(width, config.task.outputs, config.model.head_hidden)
         self.register_buffer("target_scale", torch.tensor(config.task.target_scale))
         self.register_buffer("target_shift", torch.tensor(config.task.target_shift))
@@ -62,7 +66,10 @@ class GRASS(nn.Module):
 
     def prepare(self, graphs: GraphBatch | Data, seeds: Tensor | None = None) -> GraphBatch:
         """Encode and rewire PyG graphs; a batch that is ready is returned as it is."""
-        return batch_from_data(graphs, self.config, seeds) if isinstance(graphs, Data) else graphs
+        if not isinstance(graphs, Data):
+            return graphs
+        device = self.target_scale.device  # walks and rewiring are the CPU's work
+        return batch_from_data(copy(graphs).cpu(), self.config, seeds).to(device)
 
     def represent(self, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Representations x^L [N, d] and e^L [E, d] after the last layer."""
@@ -86,7 +93,11 @@ class GRASS(nn.Module):
         """What the head sees: pooled graphs, nodes, or input edges with both of their ends."""
         level = self.config.task.level
         if self.pooling is not None:
-            return self.pooling(x, e, batch)  # [B, 3d]
+            pooled = self.pooling(x, e, batch)  # [B, 3d]
+            if self.descriptors is not None:
+                assert batch.descriptors is not None
+                return torch.cat([pooled, self.descriptors(batch.descriptors)], dim=1)
+            return pooled
         if level == "node":
             return x  # [N, d]
         head, tail = batch.edge_index[:, batch.input_edges]

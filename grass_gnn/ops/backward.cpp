@@ -1,4 +1,5 @@
-// The layers of a stack, backward. What the forward pass did not keep is computed again, block by block.
+// The layers of a stack, backward. What the forward pass did not keep is computed again, block by
+// block.
 #include "dispatch.h"
 #include "norm_gradient.h"
 #include "removal.h"
@@ -16,18 +17,25 @@ struct BackwardState {
   Barrier barrier;
   Buffer projected, grad_projected;  // [N, 4 · padded]
   Buffer active, grad_active;        // [N, padded]
-  Buffer grad_head;                  // [E, 2 · padded]: to tail←head | edge←head, of each edge (split only)
+  // Gradients of tail←head | edge←head where threads share a graph: of each edge [E, 2 · padded],
+  // or summed by each thread [threads, N, 2 · padded], whichever is smaller.
+  const bool by_edge;
+  Buffer grad_head;
   std::vector<float> identity;
   NormGradient node_norm, edge_norm;
   GroupSums node_sums, edge_sums;
+  std::vector<WeightGradients> gradients;  // one per thread
 
   BackwardState(const GrassStack& s, const Plan& p)
       : stack(s), plan(p), w(s.width), barrier(p.threads), projected(4 * s.nodes * w.padded()),
         grad_projected(4 * s.nodes * w.padded()), active(s.nodes * w.padded()),
-        grad_active(s.nodes * w.padded()), grad_head(p.split ? 2 * s.edges * w.padded() : 0),
+        grad_active(s.nodes * w.padded()), by_edge(s.edges <= p.threads * s.nodes),
+        grad_head(p.split ? 2 * w.padded() * std::min(s.edges, p.threads * s.nodes) : 0),
         identity(Norm::identity(s.width)), node_norm(p.groups, w.padded()),
         edge_norm(p.groups, w.padded()), node_sums(p.groups, p.threads, w.padded()),
-        edge_sums(p.groups, p.threads, w.padded()) {}
+        edge_sums(p.groups, p.threads, w.padded()) {
+    for (int t = 0; t < p.threads; t++) gradients.emplace_back(w.padded());
+  }
 };
 
 template <int D>
@@ -37,16 +45,16 @@ class BackwardThread {
 
  public:
   BackwardThread(BackwardState<D>& state, int thread)
-      : gradients(state.w.padded()), s_(state), stack_(state.stack), plan_(state.plan), w_(state.w),
-        thread_(thread), offsets_(stack_.width, stack_.output_bias), node_in_(w_, 4, true),
-        edge_in_(w_, 3, true), node_in_back_(w_, 4, false), edge_in_back_(w_, 3, false),
-        node_out_back_(w_, 1, false), edge_out_back_(w_, 1, false), node_bias_(w_), edge_bias_(w_),
-        rows_(row_count() * w_.padded()), grads_(row_count() * w_.padded()),
-        projected_(row_count() * 3 * w_.padded()), grad_active_(row_count() * w_.padded()),
-        active_(row_count() * w_.padded()), keys_(plan_.most_edges) {}
+      : s_(state), stack_(state.stack), plan_(state.plan), w_(state.w), thread_(thread),
+        gradients_(state.gradients[thread]), offsets_(stack_.width, stack_.output_bias),
+        node_in_(w_, 4, true), edge_in_(w_, 3, true), node_in_back_(w_, 4, false),
+        edge_in_back_(w_, 3, false), node_out_back_(w_, 1, false), edge_out_back_(w_, 1, false),
+        node_bias_(w_), edge_bias_(w_), rows_(row_count() * w_.padded()),
+        grads_(row_count() * w_.padded()), projected_(row_count() * 3 * w_.padded()),
+        grad_active_(row_count() * w_.padded()), active_(row_count() * w_.padded()),
+        keys_(plan_.most_edges) {}
 
-  // `all` are the threads' gradients, to be added up at the end of each layer.
-  void run(const std::vector<std::unique_ptr<BackwardThread>>& all) {
+  void run() {
     const int last = stack_.layers - 1;
     side_ = &plan_.side(last);
     set_layer(last);
@@ -58,7 +66,9 @@ class BackwardThread {
       const Share& share = side_->shares[thread_];
       s_.node_sums.clear(share, thread_);
       s_.edge_sums.clear(share, thread_);
-      gradients.clear();
+      gradients_.clear();
+      if (plan_.split && !s_.by_edge)
+        std::fill_n(own_heads(), 2 * stack_.nodes * w_.padded(), 0.0f);
       for (const Chunk& chunk : share.chunks) {
         for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) project(share.node_blocks[b]);
         if (plan_.split) s_.barrier.wait();
@@ -67,12 +77,13 @@ class BackwardThread {
         if (plan_.split) s_.barrier.wait();
         for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) nodes(share.node_blocks[b], l);
       }
-      gradients.flush();
-      finish_norms(l - 1, [&] { add_up(l, all); });
+      gradients_.flush();
+      finish_norms(l - 1, [&] {
+        add_up(s_.gradients, thread_, offsets_, stack_.width, stack_.residual_scale,
+               stack_.grad_weights + l * offsets_.size);
+      });
     }
   }
-
-  WeightGradients gradients;
 
  private:
   size_t row_count() const { return std::max(plan_.most_edges, block_nodes); }
@@ -97,11 +108,11 @@ class BackwardThread {
     e_norm_ = norm_after(l - 1, 1);
     // The last layer's output is kept as normalised, the others as they were before their norm.
     x_output_ = {last ? stack_.grad_x_out : stack_.grad_x,
-                 last ? stack_.x_out : stack_.x_saved + l * node_size,
-                 norm_after(last ? -1 : l, 0), norm_after(l, 0), s_.node_norm.view()};
+                 last ? stack_.x_out : stack_.x_saved + l * node_size, norm_after(last ? -1 : l, 0),
+                 norm_after(l, 0), s_.node_norm.view()};
     e_output_ = {last ? stack_.grad_e_out : stack_.grad_e,
-                 last ? stack_.e_out : stack_.e_saved + l * edge_size,
-                 norm_after(last ? -1 : l, 1), norm_after(l, 1), s_.edge_norm.view()};
+                 last ? stack_.e_out : stack_.e_saved + l * edge_size, norm_after(last ? -1 : l, 1),
+                 norm_after(l, 1), s_.edge_norm.view()};
   }
 
   Norm norm_after(int l, int kind) const {
@@ -127,7 +138,8 @@ class BackwardThread {
   }
 
   void edges(const Block& block, Ahead ahead) {
-    const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin, d = w_.padded();
+    const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin,
+              d = w_.padded();
     const int32_t* order = side_->order + begin;
     load_edges(block, order, rows);
     if (removal_.is_on())
@@ -136,23 +148,27 @@ class BackwardThread {
     edge_out_back_.multiply(grads_, d, rows, grad_active_, d);
     for (int node = block.first; node < block.last; node++) {
       attend(node, begin);
-      ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), e_, e_output_.value, e_output_.grad);
+      ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), e_, e_output_.value,
+                  e_output_.grad);
     }
     const int vectors = w_.vectors();
-    add_outer<Width<D>::lanes>(projected_, 3 * d, 3 * d, rows_, vectors, d, rows, gradients[gradients.at.edge_in]);
-    add_outer<Width<D>::lanes>(grads_, d, d, active_, vectors, d, rows, gradients[gradients.at.edge_out]);
-    if (stack_.output_bias) add_columns(grads_, d, rows, gradients[gradients.at.edge_out_bias]);
+    add_outer<Width<D>::lanes>(projected_, 3 * d, 3 * d, rows_, vectors, d, rows,
+                               gradients_[gradients_.at.edge_in]);
+    add_outer<Width<D>::lanes>(grads_, d, d, active_, vectors, d, rows,
+                               gradients_[gradients_.at.edge_out]);
+    if (stack_.output_bias) add_columns(grads_, d, rows, gradients_[gradients_.at.edge_out_bias]);
     edge_in_back_.multiply(projected_, 3 * d, rows, grads_, d, true);
     const float *input = rows_, *grads = grads_;
     float* result = stack_.grad_e;
-    add_gradient_sums(w_, s_.edge_sums.at(block.group, thread_), rows, [=, w = w_](int v, int r, F& value) {
-      const size_t at = size_t(r) * d + v * w.lanes;
-      const F g = V::load(grads + at);
-      value = V::load(input + at);
-      w.store(result + size_t(order[r]) * w.width(), v, g);
-      return g;
-    });
-    if (++blocks_ % 64 == 0) gradients.flush();
+    add_gradient_sums(w_, s_.edge_sums.at(block.group, thread_), rows,
+                      [=, w = w_](int v, int r, F& value) {
+                        const size_t at = size_t(r) * d + v * w.lanes;
+                        const F g = V::load(grads + at);
+                        value = V::load(input + at);
+                        w.store(result + size_t(order[r]) * w.width(), v, g);
+                        return g;
+                      });
+    if (++blocks_ % 64 == 0) gradients_.flush();
   }
 
   void load_edges(const Block& block, const int32_t* order, int rows) {
@@ -172,22 +188,28 @@ class BackwardThread {
   // One node: forward again, then back. The gradients of the three maps of its edges take the place
   // of their values.
   void attend(int node, int begin) {
-    const int d = w_.padded(), first = side_->ptr[node] - begin, last = side_->ptr[node + 1] - begin;
+    const int d = w_.padded(), first = side_->ptr[node] - begin,
+              last = side_->ptr[node + 1] - begin;
     const int32_t* head = side_->head.data() + begin;
     const int32_t* order = side_->order + begin;
     const float *nodes = s_.projected, *node_grads = s_.grad_active, *edge_grads = grad_active_;
     float *edges = projected_, *edge_active = active_, *node_active = s_.active;
-    float *grad_nodes = s_.grad_projected, *grad_head = s_.grad_head;
-    const bool split = plan_.split;
+    float* grad_nodes = s_.grad_projected;
+    // A head belongs to this thread alone where it owns the graph.
+    const bool add = !plan_.split || !s_.by_edge;
+    const int32_t* target = add ? head : order;
+    float* grad_head = !plan_.split ? grad_nodes + d : s_.by_edge ? s_.grad_head : own_heads();
+    const int stride = plan_.split ? 2 * d : 4 * d;
     const uint32_t* keys = keys_.data();
     const Removal removal = removal_;
     const float root_epsilon = static_cast<float>(std::sqrt(epsilon));
-    const auto to_head = [&](int r, int part, int v, F g) {
-      if (split) return V::store(grad_head + (size_t(order[r]) * 2 + part) * d + v * w_.lanes, g);
-      V::add(grad_nodes + (size_t(head[r]) * 4 + 1 + part) * d + v * w_.lanes, g);
+    const auto to_head = [=](int r, int part, int v, F g) {
+      float* at = grad_head + size_t(target[r]) * stride + part * d + v * Width<D>::lanes;
+      V::store(at, add ? V::load(at) + g : g);
     };
     for (int v = 0; v < w_.vectors(); v++) {
-      const size_t own = size_t(node) * 4 * d + v * w_.lanes, own_row = size_t(node) * d + v * w_.lanes;
+      const size_t own = size_t(node) * 4 * d + v * w_.lanes,
+                   own_row = size_t(node) * d + v * w_.lanes;
       F top = V::all(-INFINITY);
       for (int r = first; r < last; r++)
         top = V::max(V::load(edges + (size_t(r) * 3 + 2) * d + v * w_.lanes), top);
@@ -205,7 +227,8 @@ class BackwardThread {
         V::store(edge + 2 * d, kept);
         V::store(edge + d, message);
         F slope;
-        V::store(edge_active + size_t(r) * d + v * w_.lanes, V::mish(V::load(edge) + V::load(from + 2 * d) + edge_tail, slope));
+        V::store(edge_active + size_t(r) * d + v * w_.lanes,
+                 V::mish(V::load(edge) + V::load(from + 2 * d) + edge_tail, slope));
         const F grad_tilde = V::load(edge_grads + size_t(r) * d + v * w_.lanes) * slope;
         V::store(edge, grad_tilde);
         grad_edge_tail += grad_tilde;
@@ -239,12 +262,14 @@ class BackwardThread {
     if (plan_.split)
       for (int node = block.first; node < block.last; node++) collect(node, plan_.other_side(l));
     load_nodes(block);
-    const auto& at = gradients.at;
-    add_outer<Width<D>::lanes>(grad_projected, 4 * d, 4 * d, rows_, vectors, d, rows, gradients[at.node_in]);
-    add_outer<Width<D>::lanes>(grads_, d, d, s_.active + size_t(block.first) * d, vectors, d, rows, gradients[at.node_out]);
-    add_columns(grad_projected, 4 * d, rows, gradients[at.node_bias]);
-    add_columns(grad_projected + 3 * d, 4 * d, rows, gradients[at.edge_bias]);
-    if (stack_.output_bias) add_columns(grads_, d, rows, gradients[at.node_out_bias]);
+    const auto& at = gradients_.at;
+    add_outer<Width<D>::lanes>(grad_projected, 4 * d, 4 * d, rows_, vectors, d, rows,
+                               gradients_[at.node_in]);
+    add_outer<Width<D>::lanes>(grads_, d, d, s_.active + size_t(block.first) * d, vectors, d, rows,
+                               gradients_[at.node_out]);
+    add_columns(grad_projected, 4 * d, rows, gradients_[at.node_bias]);
+    add_columns(grad_projected + 3 * d, 4 * d, rows, gradients_[at.edge_bias]);
+    if (stack_.output_bias) add_columns(grads_, d, rows, gradients_[at.node_out_bias]);
     node_in_back_.multiply(grad_projected, 4 * d, rows, grads_, d, true);
     add_gradient_sums(w_, s_.node_sums.at(block.group, thread_), rows, [&](int v, int r, F& value) {
       const size_t row = size_t(r) * d + v * w_.lanes;
@@ -255,14 +280,20 @@ class BackwardThread {
     });
   }
 
-  // Threads that share a graph leave the gradients of heads with the edges; a head finds its own.
+  float* own_heads() const { return s_.grad_head + 2 * thread_ * stack_.nodes * w_.padded(); }
+
+  // Threads that share a graph leave the gradients of heads aside; here a head finds its own.
   void collect(int node, const Side& by_head) {
     const int d = w_.padded();
     float* to = s_.grad_projected + (size_t(node) * 4 + 1) * d;
-    for (int i = by_head.ptr[node]; i < by_head.ptr[node + 1]; i++) {
-      const float* from = s_.grad_head + size_t(by_head.order[i]) * 2 * d;
-      for (int v = 0; v < 2 * w_.vectors(); v++) V::add(to + v * w_.lanes, V::load(from + v * w_.lanes));
-    }
+    const auto add_row = [&](size_t row) {
+      for (int v = 0; v < 2 * w_.vectors(); v++)
+        V::add(to + v * w_.lanes, V::load(s_.grad_head + row * 2 * d + v * w_.lanes));
+    };
+    if (s_.by_edge)
+      for (int i = by_head.ptr[node]; i < by_head.ptr[node + 1]; i++) add_row(by_head.order[i]);
+    else
+      for (int t = 0; t < plan_.threads; t++) add_row(t * stack_.nodes + node);
   }
 
   void add_columns(const float* a, ptrdiff_t row, int rows, float* sums) const {
@@ -280,15 +311,18 @@ class BackwardThread {
     s_.edge_sums.clear(share, thread_);
     for (const Block& block : share.node_blocks) {
       const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin;
-      add_gradient_sums(w_, s_.node_sums.at(block.group, thread_), block.last - block.first, [&](int v, int r, F& value) {
-        value = w_.load(stack_.x_out + size_t(block.first + r) * w_.width(), v);
-        return w_.load(stack_.grad_x_out + size_t(block.first + r) * w_.width(), v);
-      });
-      add_gradient_sums(w_, s_.edge_sums.at(block.group, thread_), rows, [&](int v, int r, F& value) {
-        const size_t row = side_->order[begin + r];
-        value = w_.load(stack_.e_out + row * w_.width(), v);
-        return w_.load(stack_.grad_e_out + row * w_.width(), v);
-      });
+      add_gradient_sums(w_, s_.node_sums.at(block.group, thread_), block.last - block.first,
+                        [&](int v, int r, F& value) {
+                          value = w_.load(stack_.x_out + size_t(block.first + r) * w_.width(), v);
+                          return w_.load(stack_.grad_x_out + size_t(block.first + r) * w_.width(),
+                                         v);
+                        });
+      add_gradient_sums(w_, s_.edge_sums.at(block.group, thread_), rows,
+                        [&](int v, int r, F& value) {
+                          const size_t row = side_->order[begin + r];
+                          value = w_.load(stack_.e_out + row * w_.width(), v);
+                          return w_.load(stack_.grad_e_out + row * w_.width(), v);
+                        });
     }
   }
 
@@ -303,47 +337,14 @@ class BackwardThread {
     also();
     s_.barrier.wait();
   }
-  void finish_norms(int l) { finish_norms(l, [] {}); }
+  void finish_norms(int l) {
+    finish_norms(l, [] {});
+  }
 
   void finish_norm(GroupSums& sums, NormGradient& norm) {
     const auto merge = [](Sums& a, const Sums& b) { merge_plain(a, b); };
-    // Statistics that were given are constants, and then a norm is a plain scaling.
-    const bool batch = stack_.norm == grass_batch_norm && !stack_.given;
-    const bool instance = stack_.norm == grass_instance_norm;
-    sums.finish(side_->shares, thread_, merge, [&](int group, const Sums& total) {
-      const double rows = std::max(total.rows, 1.0);
-      for (int c = 0; c < w_.padded(); c++) {
-        const size_t at = size_t(group) * w_.padded() + c;
-        const double slope_rows = batch ? std::max(rows - 1, 1.0) : rows;
-        norm.mean[at] = batch ? static_cast<float>(total.first[c] / rows) : 0.0f;
-        norm.slope[at] = batch || instance ? static_cast<float>(total.second[c] / slope_rows) : 0.0f;
-      }
-    });
-  }
-
-  // Each thread adds up a part of the weights' gradients, always in the order of the threads.
-  void add_up(int l, const std::vector<std::unique_ptr<BackwardThread>>& all) {
-    const int d = w_.width(), padded = w_.padded();
-    const Offsets& at = gradients.at;
-    float* result = stack_.grad_weights + l * offsets_.size;
-    const double alpha = stack_.residual_scale;
-    const auto rows = [&](size_t to, size_t from, int count, double scale) {
-      for (int row = thread_; row < count; row += plan_.threads)
-        for (int c = 0; c < d; c++) {
-          double sum = 0;
-          for (const auto& other : all) sum += other->gradients.total(from + (row / d * padded + row % d) * padded + c);
-          result[to + size_t(row) * d + c] = static_cast<float>(scale * sum);
-        }
-    };
-    rows(offsets_.node_in, at.node_in, 4 * d, 1);
-    rows(offsets_.edge_in, at.edge_in, 3 * d, 1);
-    rows(offsets_.node_bias, at.node_bias, 1, 1);
-    rows(offsets_.edge_bias, at.edge_bias, 1, 1);
-    rows(offsets_.node_out, at.node_out, d, alpha);
-    rows(offsets_.edge_out, at.edge_out, d, alpha);
-    if (!stack_.output_bias) return;
-    rows(offsets_.node_out_bias, at.node_out_bias, 1, alpha);
-    rows(offsets_.edge_out_bias, at.edge_out_bias, 1, alpha);
+    sums.finish(side_->shares, thread_, merge,
+                [&](int group, const Sums& total) { norm.set(stack_, group, total); });
   }
 
   BackwardState<D>& s_;
@@ -351,12 +352,13 @@ class BackwardThread {
   const Plan& plan_;
   const Width<D> w_;
   const int thread_;
+  WeightGradients& gradients_;
   const Offsets offsets_;
   Packed<D> node_in_, edge_in_, node_in_back_, edge_in_back_, node_out_back_, edge_out_back_;
   Bias<D> node_bias_, edge_bias_;
-  Buffer rows_, grads_;         // [rows, padded]: normalised input, gradient of the output
-  Buffer projected_;            // [rows, 3 · padded]: edge←edge | tail←edge | attn←edge
-  Buffer grad_active_, active_; // [rows, padded]: of the edges
+  Buffer rows_, grads_;          // [rows, padded]: normalised input, gradient of the output
+  Buffer projected_;             // [rows, 3 · padded]: edge←edge | tail←edge | attn←edge
+  Buffer grad_active_, active_;  // [rows, padded]: of the edges
   std::vector<uint32_t> keys_;
   size_t blocks_ = 0;
   Removal removal_{0.0, 0, 0};
@@ -372,8 +374,9 @@ void backward(const GrassStack& stack) {
   prefer_large_pages(stack.grad_e, sizeof(float) * stack.edges * stack.width);
   BackwardState<D> state(stack, plan);
   std::vector<std::unique_ptr<BackwardThread<D>>> threads;  // all memory is taken before any starts
-  for (int t = 0; t < plan.threads; t++) threads.push_back(std::make_unique<BackwardThread<D>>(state, t));
-  run_threads(plan.threads, [&](int t) { threads[t]->run(threads); });
+  for (int t = 0; t < plan.threads; t++)
+    threads.push_back(std::make_unique<BackwardThread<D>>(state, t));
+  run_threads(plan.threads, [&](int t) { threads[t]->run(); });
 }
 
 }  // namespace grass

@@ -188,7 +188,9 @@ def _compile(command: list[str], flags: list[str], path: Path) -> None:
 
 
 def _run(command: list[str]) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Under AddressSanitizer the process has its library preloaded, which would slow the compiler.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if result.returncode != 0:
         reason = (result.stderr.strip().splitlines() or ["no message"])[0]
         raise BuildError(f"{command[0]} failed: {reason}")

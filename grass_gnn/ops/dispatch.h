@@ -13,10 +13,17 @@ template <class Run>
 int for_width(int64_t width, Run run) {
   try {
     switch (width) {
-      case 24: run.template operator()<24>(); break;
-      case 32: run.template operator()<32>(); break;
-      case 96: run.template operator()<96>(); break;
-      default: run.template operator()<0>();
+      case 24:
+        run.template operator()<24>();
+        break;
+      case 32:
+        run.template operator()<32>();
+        break;
+      case 96:
+        run.template operator()<96>();
+        break;
+      default:
+        run.template operator()<0>();
     }
     return grass_ok;
   } catch (const std::invalid_argument&) {

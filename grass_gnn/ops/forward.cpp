@@ -1,4 +1,5 @@
-// The layers of a stack, forward. Equation numbers are the paper's; reference.py is the same in torch.
+// The layers of a stack, forward. Equation numbers are the paper's; reference.py is the same in
+// torch.
 #include "dispatch.h"
 #include "norm.h"
 #include "removal.h"
@@ -21,8 +22,8 @@ struct ForwardState {
 
   ForwardState(const GrassStack& s, const Plan& p)
       : stack(s), plan(p), w(s.width), barrier(p.threads), projected(4 * s.nodes * w.padded()),
-        active(s.nodes * w.padded()), identity(Norm::identity(s.width)), node_sums(p.groups, p.threads, w.padded()),
-        edge_sums(p.groups, p.threads, w.padded()) {}
+        active(s.nodes * w.padded()), identity(Norm::identity(s.width)),
+        node_sums(p.groups, p.threads, w.padded()), edge_sums(p.groups, p.threads, w.padded()) {}
 };
 
 template <int D>
@@ -105,14 +106,16 @@ class ForwardThread {
 
   // All in-edges of some nodes: attention, aggregation and the update of the edges.
   void edges(const Block& block, Ahead ahead) {
-    const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin, d = w_.padded();
+    const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin,
+              d = w_.padded();
     const int32_t* order = side_->order + begin;
     const float* e = e_;
     float *next = e_next_, *input = rows_, *projected = projected_;
     const Norm norm = e_norm_;
     for (int r = 0; r < rows; r++)
       for (int v = 0; v < w_.vectors(); v++)
-        V::store(input + size_t(r) * d + v * w_.lanes, normalised(w_, e, order[r], norm, block.group, v));
+        V::store(input + size_t(r) * d + v * w_.lanes,
+                 normalised(w_, e, order[r], norm, block.group, v));
     if (removal_.is_on())
       for (int r = 0; r < rows; r++) keys_[r] = removal_.row_key(order[r]);
     edge_in_.multiply(input, d, rows, projected, 3 * d);
@@ -134,7 +137,8 @@ class ForwardThread {
 
   // One node: equations (7) to (10), and mish of both sums.
   void attend(int node, int begin) {
-    const int d = w_.padded(), first = side_->ptr[node] - begin, last = side_->ptr[node + 1] - begin;
+    const int d = w_.padded(), first = side_->ptr[node] - begin,
+              last = side_->ptr[node + 1] - begin;
     const int32_t* head = side_->head.data() + begin;
     float *nodes = s_.projected, *edges = projected_, *active = s_.active;
     const uint32_t* keys = keys_.data();
@@ -211,7 +215,8 @@ class ForwardThread {
       for (int v = 0; v < w_.vectors(); v++)
         w_.store(values + at * w_.width(), v, normalised(w_, values, at, norm, block.group, v));
     };
-    const Norm node_norm = norm_after(stack_.layers - 1, 0), edge_norm = norm_after(stack_.layers - 1, 1);
+    const Norm node_norm = norm_after(stack_.layers - 1, 0),
+               edge_norm = norm_after(stack_.layers - 1, 1);
     for (int node = block.first; node < block.last; node++) row(stack_.x_out, node, node_norm);
     for (int i = side_->ptr[block.first]; i < side_->ptr[block.last]; i++)
       row(stack_.e_out, side_->order[i], edge_norm);
@@ -248,7 +253,8 @@ void forward(const GrassStack& stack) {
   if (stack.x_saved) prefer_large_pages(stack.x_saved, kept * stack.nodes * row);
   ForwardState<D> state(stack, plan);
   std::vector<std::unique_ptr<ForwardThread<D>>> threads;  // all memory is taken before any starts
-  for (int t = 0; t < plan.threads; t++) threads.push_back(std::make_unique<ForwardThread<D>>(state, t));
+  for (int t = 0; t < plan.threads; t++)
+    threads.push_back(std::make_unique<ForwardThread<D>>(state, t));
   run_threads(plan.threads, [&](int t) { threads[t]->run(); });
 }
 

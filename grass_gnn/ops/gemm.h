@@ -79,9 +79,12 @@ template <int L>
 GRASS_INLINE void multiply(Left a, int rows, Right b, int vectors, int depth, float* c,
                            ptrdiff_t c_row, bool add = false) {
   switch (panel_vectors(vectors)) {
-    case 3: return multiply_panels<L, 3>(a, rows, b, vectors / 3, depth, c, c_row, add);
-    case 2: return multiply_panels<L, 2>(a, rows, b, vectors / 2, depth, c, c_row, add);
-    default: return multiply_panels<L, 1>(a, rows, b, vectors, depth, c, c_row, add);
+    case 3:
+      return multiply_panels<L, 3>(a, rows, b, vectors / 3, depth, c, c_row, add);
+    case 2:
+      return multiply_panels<L, 2>(a, rows, b, vectors / 2, depth, c, c_row, add);
+    default:
+      return multiply_panels<L, 1>(a, rows, b, vectors, depth, c, c_row, add);
   }
 }
 

@@ -1,4 +1,5 @@
-// The layer norm, kept apart from the values: rows are stored as they are and normalised when loaded.
+// The layer norm, kept apart from the values: rows are stored as they are and normalised when
+// loaded.
 #pragma once
 
 #include <cmath>
@@ -12,13 +13,16 @@ namespace grass {
 
 constexpr double epsilon = 1e-7;  // of the attention's denominator and of the layer norm
 
-// Shift and scale of every group, as the operation stores them: normalised = (value - shift) · scale.
+// Shift and scale of every group, as the operation stores them: normalised = (value - shift) ·
+// scale.
 struct Norm {
   const float* shift;
   const float* scale;
   size_t stride;  // from group to group
 
-  static size_t size(const GrassStack& stack, int groups) { return size_t(groups) * 2 * stack.width; }
+  static size_t size(const GrassStack& stack, int groups) {
+    return size_t(groups) * 2 * stack.width;
+  }
 
   // The norm after layer l, of nodes (kind 0) or edges (kind 1); before the first there is none.
   static Norm after(const GrassStack& stack, int groups, int l, int kind, const float* identity) {
@@ -37,7 +41,8 @@ template <int D>
 GRASS_INLINE typename Width<D>::F normalised(Width<D> w, const float* values, size_t row, Norm norm,
                                              int group, int v) {
   const size_t at = group * norm.stride;
-  return (w.load(values + row * w.width(), v) - w.load(norm.shift + at, v)) * w.load(norm.scale + at, v);
+  return (w.load(values + row * w.width(), v) - w.load(norm.shift + at, v)) *
+         w.load(norm.scale + at, v);
 }
 
 // Sums of one thread over its rows of one group.
@@ -85,7 +90,8 @@ class GroupSums {
 };
 
 // Chan's rule: mean and squared deviations of two sets of rows together, for some channels.
-inline void merge_moments(Sums& a, double rows, const double* mean, const double* deviations, int first, int count) {
+inline void merge_moments(Sums& a, double rows, const double* mean, const double* deviations,
+                          int first, int count) {
   const double weight = rows / (a.rows + rows), spread = a.rows * weight;
   double *means = a.first.data() + first, *sums = a.second.data() + first;
   float* pivot = a.pivot.data() + first;

@@ -5,7 +5,8 @@
 
 namespace grass {
 
-// How a gradient passes back through a norm: (g - mean - slope · v) · scale for the normalised value v.
+// How a gradient passes back through a norm: (g - mean - slope · v) · scale for the normalised
+// value v.
 struct NormGradient {
   struct View {
     const float *mean, *slope;
@@ -13,6 +14,21 @@ struct NormGradient {
   std::vector<float> mean, slope;  // [groups, padded]
   NormGradient(int groups, int padded) : mean(groups * padded), slope(groups * padded) {}
   View view() const { return {mean.data(), slope.data()}; }
+
+  // From Σ g and Σ g·v over the rows of a group.
+  void set(const GrassStack& stack, int group, const Sums& total) {
+    // Statistics that were given are constants, and then a norm is a plain scaling.
+    const bool batch = stack.norm == grass_batch_norm && !stack.given;
+    const bool instance = stack.norm == grass_instance_norm;
+    const double rows = std::max(total.rows, 1.0);
+    const double slope_rows = batch ? std::max(rows - 1, 1.0) : rows;
+    const size_t padded = total.first.size();
+    for (size_t c = 0; c < padded; c++) {
+      mean[group * padded + c] = batch ? static_cast<float>(total.first[c] / rows) : 0.0f;
+      slope[group * padded + c] =
+          batch || instance ? static_cast<float>(total.second[c] / slope_rows) : 0.0f;
+    }
+  }
 };
 
 // A layer's output and the gradient of its normalised form.
@@ -29,7 +45,8 @@ struct Output {
     const size_t at = size_t(group) * w.padded() + v * w.lanes;
     const auto normal = normalised(w, value, row, value_norm, group, v);
     const auto g = w.load(grad + row * w.width(), v) - V::load(correction.mean + at);
-    return (g - V::load(correction.slope + at) * normal) * w.load(norm.scale + group * norm.stride, v);
+    return (g - V::load(correction.slope + at) * normal) *
+           w.load(norm.scale + group * norm.stride, v);
   }
 };
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grass_gnn.ops import reuse
 from grass_gnn.ops.build import library
 
 NORMS = ("none", "batch", "instance")  # in the order of the C++
@@ -107,6 +108,8 @@ def stack(
         layers but the first (nodes, edges; empty unless ``save``), and each norm as an affine map.
     """
     outputs = _empty_outputs(x, e, weights, norm, order, save)
+    if save and len(weights) > 1:
+        outputs = (*outputs[:4], reuse.empty(*outputs[4].shape), outputs[5])
     x_out, e_out, statistics, x_saved, e_saved, affine = outputs
     if weights.size(0) == 0:
         x_out.copy_(x)
@@ -216,8 +219,11 @@ def _backward(
 ) -> tuple[Any, ...]:
     if not ctx.saves:
         raise RuntimeError("grass_gnn::stack was called with save=False, so it has no gradient")
-    *tensors, edge_index, given = ctx.saved_tensors[:10]
-    order = list(ctx.saved_tensors[10:])
+    saved = (
+        ctx.saved_tensors
+    )  # read once: under activation checkpointing, reading runs layers again
+    *tensors, edge_index, given = saved[:10]
+    order = list(saved[10:])
     x, e = tensors[:2]
     grads = torch.ops.grass_gnn.stack_backward(
         torch.zeros_like(x) if grad_x is None else grad_x,

@@ -1,4 +1,5 @@
-// Who does what: nodes and their in-edges are shared out to threads, and cut into cache-sized blocks.
+// Who does what: nodes and their in-edges are shared out to threads, and cut into cache-sized
+// blocks.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace grass {
 
 constexpr int block_edges = 96;   // rows of an edge block, unless one node alone has more in-edges
 constexpr int block_nodes = 64;   // rows of a node block
-constexpr int chunk_nodes = 256;  // nodes whose projections stay in cache until their edges are done
+constexpr int chunk_nodes = 256;  // of graphs whose projections stay in cache until edges are done
 
 // Consecutive nodes [first, last) of one norm group.
 struct Block {
@@ -61,7 +62,9 @@ class Ahead {
 
 class Plan {
  public:
-  explicit Plan(const GrassStack& stack) : groups(stack.norm == grass_instance_norm ? std::max<int64_t>(stack.graphs, 1) : 1), stack_(stack) {
+  explicit Plan(const GrassStack& stack)
+      : groups(stack.norm == grass_instance_norm ? std::max<int64_t>(stack.graphs, 1) : 1),
+        stack_(stack) {
     whole_[1] = static_cast<int32_t>(stack.nodes);
     const double layer_flops = 2.0 * stack.width * stack.width * cost(stack.tail_ptr, stack.nodes);
     threads = static_cast<int>(std::min<double>(stack.threads, 1 + layer_flops / 1e6));
@@ -78,15 +81,17 @@ class Plan {
   const Side& side(int l) const { return sides[is_flipped(l)]; }
   const Side& other_side(int l) const { return sides[!is_flipped(l)]; }
 
-  const int groups;         // of the norm: one, or the graphs
+  const int groups;  // of the norm: one, or the graphs
   int threads;
-  bool split;               // a graph may be shared by threads
-  int most_edges = 0;       // rows of the largest edge block
+  bool split;          // a graph may be shared by threads
+  int most_edges = 0;  // rows of the largest edge block
   Side sides[2];
 
  private:
   // In multiplications of [1, d] × [d, d]: four an edge and five a node.
-  static int64_t cost(const int32_t* ptr, int64_t node) { return 4 * int64_t(ptr[node]) + 5 * node; }
+  static int64_t cost(const int32_t* ptr, int64_t node) {
+    return 4 * int64_t(ptr[node]) + 5 * node;
+  }
 
   bool is_flipped(int l) const { return stack_.flip && (stack_.first_layer + l) % 2 != 0; }
 
@@ -97,8 +102,11 @@ class Plan {
 
   // First nodes of the threads' shares, as even in cost as node or graph boundaries allow.
   std::vector<int> bounds(const int32_t* ptr, bool between_graphs) const {
-    const int64_t total = cost(ptr, stack_.nodes), count = between_graphs ? stack_.graphs : stack_.nodes;
-    const auto node_at = [&](int64_t i) { return between_graphs ? stack_.graph_ptr[i] : int32_t(i); };
+    const int64_t total = cost(ptr, stack_.nodes),
+                  count = between_graphs ? stack_.graphs : stack_.nodes;
+    const auto node_at = [&](int64_t i) {
+      return between_graphs ? stack_.graph_ptr[i] : int32_t(i);
+    };
     std::vector<int> result(threads + 1, static_cast<int>(stack_.nodes));
     result[0] = 0;
     int64_t i = 0;
@@ -164,13 +172,16 @@ class Plan {
     for (int node = first; node < last || share.chunks.empty();) {
       int end = last;
       if (!split && last > first) {
-        const auto next = std::lower_bound(stack_.graph_ptr + graph, stack_.graph_ptr + stack_.graphs, node + chunk_nodes);
+        const auto next = std::lower_bound(stack_.graph_ptr + graph,
+                                           stack_.graph_ptr + stack_.graphs, node + chunk_nodes);
         graph = next - stack_.graph_ptr;
         end = std::min(last, *next);
       }
       Chunk chunk{share.node_blocks.size(), 0, share.edge_blocks.size(), 0};
       cut_blocks(node, end, [&](int a, int b) { return b - a <= block_nodes; }, share.node_blocks);
-      cut_blocks(node, end, [&](int a, int b) { return side.ptr[b] - side.ptr[a] <= block_edges; }, share.edge_blocks);
+      cut_blocks(
+          node, end, [&](int a, int b) { return side.ptr[b] - side.ptr[a] <= block_edges; },
+          share.edge_blocks);
       chunk.nodes_end = share.node_blocks.size();
       chunk.edges_end = share.edge_blocks.size();
       share.chunks.push_back(chunk);

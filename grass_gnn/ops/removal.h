@@ -38,9 +38,7 @@ class Removal {
   // 0, or 1 / (1 - p), for the channels from `channel` on.
   template <int L>
   GRASS_INLINE typename Lanes<L>::F keep(uint32_t row_key, uint32_t channel) const {
-    typename Lanes<L>::U h;
-    for (int i = 0; i < L; i++) h[i] = (channel + i) * golden_ratio;
-    h = mix(h + row_key);
+    const auto h = mix((Lanes<L>::count() + channel) * golden_ratio + row_key);
     return h >= threshold_ ? Lanes<L>::all(scale_) : Lanes<L>::all(0.0f);
   }
 

@@ -11,24 +11,24 @@ struct GrassStack {
   int64_t norm, flip, output_bias;
   double residual_scale, removal;
 
-  const int64_t* edge_index;    // [2, E]
-  const int32_t* tail_ptr;      // [N + 1]
-  const int32_t* tail_order;    // [E]
-  const int32_t* head_ptr;      // [N + 1]
-  const int32_t* head_order;    // [E]
-  const int32_t* graph_ptr;     // [B + 1]
-  const float* weights;         // [L, P]
-  const float* given;           // [L, 2, 2, d]: statistics to normalise by, or null
+  const int64_t* edge_index;  // [2, E]
+  const int32_t* tail_ptr;    // [N + 1]
+  const int32_t* tail_order;  // [E]
+  const int32_t* head_ptr;    // [N + 1]
+  const int32_t* head_order;  // [E]
+  const int32_t* graph_ptr;   // [B + 1]
+  const float* weights;       // [L, P]
+  const float* given;         // [L, 2, 2, d]: statistics to normalise by, or null
 
-  const float *x, *e;           // [N, d], [E, d]
-  float *x_out, *e_out;         // [N, d], [E, d], normalised
-  float *x_saved, *e_saved;     // [L - 1, N, d], [L - 1, E, d]: inputs of layers 1…, or null
-  float* affine;                // [L, 2, G, 2, d]: shift and scale of each layer's norm
-  float* statistics;            // [L, 2, 2, d]: mean and variance of each layer's rows
+  const float *x, *e;        // [N, d], [E, d]
+  float *x_out, *e_out;      // [N, d], [E, d], normalised
+  float *x_saved, *e_saved;  // [L - 1, N, d], [L - 1, E, d]: inputs of layers 1…, or null
+  float* affine;             // [L, 2, G, 2, d]: shift and scale of each layer's norm
+  float* statistics;         // [L, 2, 2, d]: mean and variance of each layer's rows
 
   const float *grad_x_out, *grad_e_out;
-  float *grad_x, *grad_e;       // [N, d], [E, d]
-  float* grad_weights;          // [L, P]
+  float *grad_x, *grad_e;  // [N, d], [E, d]
+  float* grad_weights;     // [L, P]
 };
 
 // What the C functions return.

@@ -1,8 +1,13 @@
-// Vectors of floats over the compiler's vector extensions: AVX-512, AVX2, SSE and NEON from one source.
+// Vectors of floats over the compiler's vector extensions: AVX-512, AVX2, SSE and NEON from one
+// source.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
 
 #include "memory.h"
 
@@ -31,13 +36,32 @@ struct Lanes {
   static GRASS_INLINE void store(float* p, F x) { std::memcpy(p, &x, sizeof(F)); }
   static GRASS_INLINE void add(float* p, F x) { store(p, load(p) + x); }
   static GRASS_INLINE F all(float value) { return value - F{}; }
-  static GRASS_INLINE F max(F a, F b) { return a > b ? a : b; }
+  // The larger and the smaller, or b if either is not a number.
+  static GRASS_INLINE F max(F a, F b) {
+#if defined(__AVX512F__)  // GCC makes two instructions of the general form
+    if constexpr (L == 16) return (F)_mm512_max_ps((__m512)a, (__m512)b);
+#endif
+    return a > b ? a : b;
+  }
+  static GRASS_INLINE F min(F a, F b) {
+#if defined(__AVX512F__)
+    if constexpr (L == 16) return (F)_mm512_min_ps((__m512)a, (__m512)b);
+#endif
+    return a < b ? a : b;
+  }
+  static GRASS_INLINE U count() {  // 0, 1, 2, …
+    constexpr uint32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    U result;
+    std::memcpy(&result, numbers, sizeof(U));
+    return result;
+  }
 
   // e^x for x up to 80. Below -50 it stays at e^-50: no sum in float32 sees the difference, and
   // products with it do not become denormal numbers, which are slow. NaN stays NaN.
   static GRASS_INLINE F exp(F x) {
-    const float rounder = 12582912.0f;  // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
-    x = x < -50.0f ? all(-50.0f) : x;
+    const float rounder =
+        12582912.0f;  // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
+    x = max(all(-50.0f), x);
     const F shifted = x * 1.44269504f + rounder;
     const F n = shifted - rounder;
     const F r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // x - n ln 2, in two steps
@@ -53,14 +77,14 @@ struct Lanes {
   // mish(x) = x tanh(softplus(x)) = x t / (t + 2), where w = e^x and t = w² + 2w. The fraction is 1
   // in float32 long before x = 20.
   static GRASS_INLINE F mish(F x) {
-    const F w = exp(x > 20.0f ? all(20.0f) : x);
+    const F w = exp(min(all(20.0f), x));
     const F t = w * (w + 2.0f);
     return x * (t / (t + 2.0f));
   }
 
   // mish and its slope t / (t + 2) + 4 x w (w + 1) / (t + 2)².
   static GRASS_INLINE F mish(F x, F& slope) {
-    const F w = exp(x > 20.0f ? all(20.0f) : x);
+    const F w = exp(min(all(20.0f), x));
     const F t = w * (w + 2.0f);
     const F inverse = 1.0f / (t + 2.0f);
     const F fraction = t * inverse;

@@ -8,7 +8,8 @@ namespace grass {
 
 // Where each parameter begins in the flat weights of a layer of width d.
 struct Offsets {
-  size_t node_in, edge_in, node_bias, edge_bias, node_out, edge_out, node_out_bias, edge_out_bias, size;
+  size_t node_in, edge_in, node_bias, edge_bias, node_out, edge_out, node_out_bias, edge_out_bias,
+      size;
   Offsets(size_t d, bool output_bias)
       : node_in(0), edge_in(4 * d * d), node_bias(7 * d * d), edge_bias(node_bias + d),
         node_out(edge_bias + d), edge_out(node_out + d * d), node_out_bias(edge_out + d * d),
@@ -46,7 +47,8 @@ class Packed {
                 bool add = false) const {
     const int panel = panel_vectors(vectors()) * w_.lanes;
     const Right right{data_, ptrdiff_t(depth()) * panel, panel};
-    grass::multiply<Width<D>::lanes>(Left{a, a_row, 1}, rows, right, vectors(), depth(), c, c_row, add);
+    grass::multiply<Width<D>::lanes>(Left{a, a_row, 1}, rows, right, vectors(), depth(), c, c_row,
+                                     add);
   }
 
  private:
@@ -62,7 +64,8 @@ class Bias {
  public:
   explicit Bias(Width<D> w) : w_(w), data_(w.padded()) { fill(nullptr); }
   void fill(const float* bias, float scale = 1.0f) {
-    for (int c = 0; c < w_.padded(); c++) data_[c] = bias && c < w_.width() ? scale * bias[c] : 0.0f;
+    for (int c = 0; c < w_.padded(); c++)
+      data_[c] = bias && c < w_.width() ? scale * bias[c] : 0.0f;
   }
   operator const float*() const { return data_; }
 

@@ -25,6 +25,9 @@ def task_loss(task: TaskConfig, prediction: Tensor, target: Tensor, smoothing: f
             weight = class_weights(target, task.outputs).to(prediction.dtype)
         return F.cross_entropy(prediction, target, weight, label_smoothing=smoothing)
     target = target.view_as(prediction).to(prediction.dtype)
+    if len(task.target_scale) > 1:  # targets of different units weigh the same
+        scale = prediction.new_tensor(task.target_scale)
+        prediction, target = prediction / scale, target / scale
     known = ~torch.isnan(target)
     prediction, target = prediction[known], target[known]
     if task.loss == "l1":

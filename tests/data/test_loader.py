@@ -146,21 +146,6 @@ def test_a_graph_is_rewired_alike_in_any_batch(packed) -> None:
     assert torch.equal(large.edge_encoding[within], small.edge_encoding)
 
 
-def test_signs_of_eigenvectors_are_drawn_in_training_only(graphs) -> None:
-    config = CONFIG.override({"encoding.kind": "laplacian", "encoding.degrees": "none"})
-    packed = pack(graphs, config)
-    plain = packed.select(torch.arange(len(packed))).laplacian
-    assert plain is not None
-    training = [
-        next(iter(loader(packed, config, shuffle=False, batch_size=23, seed=seed))).node_encoding
-        for seed in (1, 2)
-    ]
-    assert not torch.equal(*training)
-    assert torch.equal(training[0].abs(), plain.abs())
-    test = next(iter(loader(packed, config, shuffle=False, batch_size=23, stream=3)))
-    assert torch.equal(test.node_encoding, plain)
-
-
 def worker_threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith("grass-loader")]
 

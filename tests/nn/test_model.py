@@ -175,6 +175,21 @@ def test_checkpointing_changes_nothing_but_memory():
         assert torch.allclose(a, b, atol=1e-5)
 
 
+def test_signs_of_eigenvectors_are_drawn_in_training_alone():
+    chosen = config(encoding__kind="laplacian", encoding__degrees="none")
+    model = GRASS(chosen)
+    batch = model.prepare(batch_of(chosen))
+    assert torch.equal(model.eval().embed(batch)[0], model.embed(batch)[0])
+    model.train()
+    seen = {tuple(model._flip_signs(batch.node_encoding, batch.edge_encoding, batch)[0][2].tolist())
+            for _ in range(20)}  # fmt: skip
+    assert len(seen) > 1
+    nodes, edges = model._flip_signs(batch.node_encoding, batch.edge_encoding, batch)
+    assert torch.equal(nodes.abs(), batch.node_encoding.abs())
+    head, tail = batch.edge_index
+    assert torch.equal(edges, torch.cat([nodes[head], nodes[tail]], dim=1))
+
+
 def test_attention_weights_of_a_node_add_up_to_one():
     chosen = config()
     model = GRASS(chosen).eval()

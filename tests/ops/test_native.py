@@ -64,12 +64,16 @@ def test_forty_nine_layers():
     assert_parity(make_problem(32, layers=49, sizes=(20,) * 10, per_node=8), removal=0.1)
 
 
-@pytest.mark.parametrize("sizes", [MANY_GRAPHS, ONE_GRAPH])
+@pytest.mark.parametrize(
+    ("sizes", "per_node"),
+    [(MANY_GRAPHS, 7), (ONE_GRAPH, 7), (ONE_GRAPH, 2)],
+    ids=["graphs of its own", "sums by thread", "sums by edge"],
+)
 @pytest.mark.parametrize("norm", ["batch", "instance"])
 @pytest.mark.parametrize("width", [32, 33])
 @pytest.mark.usefixtures("three_threads")
-def test_both_ways_to_share_work(sizes, norm, width):
-    assert_parity(make_problem(width, 3, sizes, per_node=7), norm=norm, removal=0.2)
+def test_all_ways_to_share_work(sizes, per_node, norm, width):
+    assert_parity(make_problem(width, 3, sizes, per_node), norm=norm, removal=0.2)
 
 
 def test_sorted_edges():

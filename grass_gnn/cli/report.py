@@ -1,0 +1,29 @@
+"""``grass-gnn report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grass_gnn.cli.common import examples, out
+from grass_gnn.report import write_report
+
+EXAMPLES = examples(
+    "grass-gnn report runs/zinc -o report.html",
+    "grass-gnn report runs/zinc-ablation-hour runs/zinc-edges-hour -o report.html",
+)
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs, or of `grass-gnn reproduce`.")
+    ],
+    page: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path(
+        "report.html"
+    ),
+) -> None:
+    """Write one self-contained page: the paper beside what was measured, curves and figures."""
+    write_report(runs, page)
+    out.print(f"The report is [bold]{page}[/]; its tables are in {page.parent / 'tables'}.")

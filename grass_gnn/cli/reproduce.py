@@ -1,0 +1,180 @@
+"""``grass-gnn reproduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from grass_gnn.cli.common import err, examples, out, parse_sizes, print_json
+from grass_gnn.experiments.budget import make_budget
+from grass_gnn.experiments.catalogue import experiment as find_experiment
+from grass_gnn.experiments.catalogue import experiments
+from grass_gnn.experiments.grid import Advance, Grid, collect_results
+from grass_gnn.experiments.job import Source
+from grass_gnn.experiments.processes import in_processes
+from grass_gnn.experiments.ray_cluster import on_cluster
+from grass_gnn.experiments.theory import measure_theory
+from grass_gnn.progress import reporting
+from grass_gnn.report import write_report
+from grass_gnn.report.theory import checks, write_theory_page
+
+THEORY = "theory"  # simulated graphs: it has no runs
+EXAMPLES = examples(
+    "grass-gnn reproduce",
+    "grass-gnn reproduce theory",
+    "grass-gnn reproduce zinc-ablation --budget smoke --data folder/zinc",
+    "grass-gnn reproduce zinc-edges --layers 12 --epochs 10 --seeds 3 --data folder/zinc",
+    "grass-gnn reproduce zinc-baselines --minutes 5 --data folder/zinc",
+    "grass-gnn reproduce lrgb --budget paper --seeds 8 --cluster auto --threads 8 --gpus 1",
+)
+
+
+def reproduce(
+    experiment: Annotated[
+        str | None, typer.Argument(help="Its name; all are listed if none is given.")
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(help="smoke (seconds a run), hour (about an hour a run), paper (all).")
+    ] = "hour",
+    seeds: Annotated[int, typer.Option(help="Runs of each row, from seed 0 on.", min=1)] = 1,
+    cells: Annotated[
+        str | None, typer.Option(help="Only some rows, by name.", metavar="NAME,NAME…")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs a run.", min=1)] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Training time of a run, instead of epochs.", min=0.01)
+    ] = None,
+    layers: Annotated[int | None, typer.Option(help="At most so many layers.", min=1)] = None,
+    graphs: Annotated[
+        int | None, typer.Option(help="At most so many graphs of each split.", min=2)
+    ] = None,
+    passes: Annotated[
+        int | None, typer.Option(help="At most so many passes for norm statistics.", min=0)
+    ] = None,
+    rewirings: Annotated[
+        int | None, typer.Option(help="At most so many evaluations of a model.", min=1)
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the raw files; downloaded if not given.")
+    ] = None,
+    generate: Annotated[
+        str | None,
+        typer.Option(help="PATTERN, CLUSTER: draw so many graphs.", metavar="N,N,N"),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where runs and report go; runs/EXPERIMENT-BUDGET if not."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of each run.", min=1)] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Run on a Ray cluster: its address, auto (the one here), or local.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
+    gpus: Annotated[
+        float, typer.Option(help="On a cluster: GPUs of each run, or a share of one.", min=0)
+    ] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Run a table or figure of the paper, within a budget, beside the published numbers.
+
+    Finished runs are kept: the same command goes on where it was stopped, and tries failed runs
+    again. A run that fails does not stop the others.
+    """
+    if experiment is None:
+        _list(json)
+        return
+    if experiment == THEORY:
+        _theory(folder or Path("runs") / THEORY, json)
+        return
+    chosen = find_experiment(experiment)
+    if cells is not None:
+        chosen = chosen.only([name.strip() for name in cells.split(",")])
+    limits = make_budget(
+        budget,
+        epochs=epochs,
+        minutes=minutes,
+        layers=layers,
+        graphs=graphs,
+        passes=passes,
+        rewirings=rewirings,
+    )
+    folder = folder or Path("runs") / f"{experiment}-{limits.slug}"
+    source = Source(None if data is None else str(data), parse_sizes(generate))
+    threads = threads or (1 if cluster else None)  # a task uses the cores that it asked for
+    grid = Grid(chosen, folder, limits, range(seeds), source, threads)
+    pending = len(grid.pending)
+    err.print(
+        f"{chosen.title}: {len(grid.jobs)} runs, {len(grid.jobs) - pending} of them finished, "
+        f"with {limits.describe()}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    failed = 0
+    backend = in_processes if cluster is None else on_cluster(cluster, threads or 1, gpus)
+    for advance in grid.run(backend):
+        failed += advance.error is not None
+        _show(advance)
+    page = write_report([folder], folder / "report.html")
+    if json:
+        print_json(list(collect_results(folder)))
+    else:
+        out.print(f"Paper and measured side by side: [bold]{page}[/].", soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _theory(folder: Path, json: bool) -> None:
+    with reporting() as progress:
+        theory = measure_theory(progress=progress)
+    page = write_theory_page(theory, folder / "report.html")
+    found = checks(theory)
+    if json:
+        print_json([vars(check) for check in found])
+        return
+    table = Table("claim of the appendix", "simulation", "measured")
+    for check in found:
+        table.add_row(
+            check.claim, "agrees" if check.agrees else "[bold]disagrees[/]", check.measured
+        )
+    out.print(table)
+    out.print(f"With charts: [bold]{page}[/].", soft_wrap=True)
+
+
+def _show(advance: Advance) -> None:
+    """A line about a run that is over."""
+    told = f"[red]failed:[/] {_plain(advance.error)}" if advance.error else f"{advance.score:.4f}"
+    left = f", about {_duration(advance.seconds_left)} left" if advance.done < advance.total else ""
+    err.print(
+        f"[{advance.done}/{advance.total}] {advance.job.name}: {told}{left}".replace("[", "\\[", 1),
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _list(json: bool) -> None:
+    found = experiments()
+    if json:
+        print_json({name: list(e.cells) for name, e in found.items()} | {THEORY: []})
+        return
+    table = Table("experiment", "runs", "what it is")
+    for name, e in found.items():
+        table.add_row(name, str(len(e.cells)), e.title)
+    table.add_row(THEORY, "", "The appendix's claims about random graphs, on sampled ones")
+    out.print(table)

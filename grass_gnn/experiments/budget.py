@@ -1,0 +1,133 @@
+"""How much of the paper's effort a reproduction spends, and how that is said beside its results."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, astuple, dataclass, replace
+from typing import Any
+
+from grass_gnn.config import GRASSConfig, suggest
+from grass_gnn.data import PreparedData
+from grass_gnn.data.fingerprint import SplitSize
+from grass_gnn.data.statistics import PoolingStatistics
+from grass_gnn.errors import GrassError
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits on a run; what is not limited is as published."""
+
+    name: str = "paper"
+    epochs: int | None = None
+    layers: int | None = None  # at most
+    graphs: int | None = None  # of each split, at most
+    minutes: float | None = None  # of training, from which the number of epochs follows
+    passes: int | None = None  # that collect norm statistics, at most
+    rewirings: int | None = None  # of the final evaluation, at most
+
+    def apply(self, config: GRASSConfig) -> GRASSConfig:
+        """A configuration within the budget (epochs that follow from minutes are set later)."""
+        changes: dict[str, Any] = {}
+        evaluation, model = config.evaluation, config.model
+        if self.layers is not None:
+            changes["model.layers"] = min(self.layers, model.layers)
+        if self.epochs is not None:
+            changes["training.epochs"] = self.epochs
+        passes, rewirings = evaluation.statistics_passes, evaluation.rewirings
+        passes = passes if self.passes is None else min(passes, self.passes)
+        rewirings = rewirings if self.rewirings is None else min(rewirings, self.rewirings)
+        # What gives the same each time is done once; other norms have no statistics to collect.
+        collects = model.architecture == "grass" and model.norm == "batch"
+        changes["evaluation.statistics_passes"] = passes if collects else 0
+        changes["evaluation.rewirings"] = 1 if is_deterministic(config) else rewirings
+        return config.override(changes)
+
+    def limit(self, data: PreparedData) -> PreparedData:
+        """The data within the budget."""
+        return data if self.graphs is None else first_graphs(data, self.graphs)
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether nothing is limited."""
+        return all(value is None for value in astuple(self)[1:])
+
+    @property
+    def slug(self) -> str:
+        """A name for folders."""
+        if self == BUDGETS.get(self.name):
+            return self.name
+        parts = {k: v for k, v in asdict(self).items() if v is not None and k != "name"}
+        return "-".join(f"{value:g}{name}" for name, value in parts.items()) or "paper"
+
+    def describe(self) -> str:
+        """The limits in words, to be printed beside every result."""
+        if self.is_paper:
+            return "the paper's full budget"
+        words = []
+        if self.layers is not None:
+            words.append(f"at most {self.layers} layers")
+        if self.epochs is not None:
+            words.append(_count(self.epochs, "epoch"))
+        if self.minutes is not None:
+            words.append(f"as many epochs as take about {self.minutes:g} min")
+        if self.graphs is not None:
+            words.append(f"at most {self.graphs:,} graphs a split")
+        if self.passes is not None:
+            words.append(f"norm statistics over at most {_count(self.passes, 'pass', 'passes')}")
+        if self.rewirings is not None:
+            words.append(f"evaluated under at most {_count(self.rewirings, 'rewiring')}")
+        return "a reduced budget: " + ", ".join(words)
+
+
+BUDGETS = {
+    "smoke": Budget("smoke", epochs=1, layers=2, graphs=200, passes=1, rewirings=2),
+    "hour": Budget("hour", layers=16, graphs=10_000, minutes=60, passes=10, rewirings=10),
+    "paper": Budget("paper"),
+}
+
+
+def make_budget(name: str, **limits: float | None) -> Budget:
+    """A named budget, with other limits where they are given."""
+    if name not in BUDGETS:
+        raise GrassError(f"There is no budget {name!r}{suggest(name, list(BUDGETS))}")
+    given: dict[str, Any] = {key: value for key, value in limits.items() if value is not None}
+    if "epochs" in given and "minutes" in given:
+        raise GrassError("A budget has either --epochs or --minutes: one follows from the other.")
+    if "epochs" in given:
+        given["minutes"] = None
+    elif "minutes" in given:
+        given["epochs"] = None
+    return replace(BUDGETS[name], **given)
+
+
+def is_deterministic(config: GRASSConfig) -> bool:
+    """Whether every evaluation of a model sees the same edges."""
+    rewiring = config.rewiring
+    unaware = config.model.architecture != "grass"
+    fixed = rewiring.kind in ("none", "complete") or rewiring.when != "always"
+    return unaware or fixed or rewiring.degree == 0
+
+
+def first_graphs(data: PreparedData, count: int) -> PreparedData:
+    """At most so many graphs of each split, and a fingerprint that says so."""
+    if all(len(split) <= count for split in data.splits.values()):
+        return data
+    splits = {name: split.first(count) for name, split in data.splits.items()}
+    note = f"at most {count} graphs of each split"
+    digest = hashlib.blake2b(f"{data.fingerprint.hash} {note}".encode(), digest_size=16)
+    fingerprint = replace(
+        data.fingerprint,
+        hash=digest.hexdigest(),
+        splits={
+            name: SplitSize(len(split), split.num_nodes / len(split), split.num_edges / len(split))
+            for name, split in splits.items()
+        },
+        official=False,
+        differences=[*data.fingerprint.differences, note],
+    )
+    statistics = PoolingStatistics.of(splits["train"])
+    return replace(data, splits=splits, statistics=statistics, fingerprint=fingerprint)
+
+
+def _count(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -1,0 +1,168 @@
+"""One run of a grid: a cell with a seed and a budget, done anywhere, kept in a folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data import PreparedData, prepare_benchmark
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.protocol import predict_split
+from grass_gnn.experiments.budget import Budget
+from grass_gnn.experiments.catalogue import Cell
+from grass_gnn.experiments.equal_time import count_parameters, epochs_within, same_size
+from grass_gnn.files import read_json, write_json, write_text
+from grass_gnn.training import Interrupted, Run, train
+from grass_gnn.training.checkpoint import checkpoints
+
+CARD, RESULTS, ERROR, PREDICTIONS = "cell.json", "results.json", "error.json", "predictions.csv"
+SHOWN_PREDICTIONS = 2000  # that a report draws
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the graphs come from: a folder, a generator, or a download."""
+
+    folder: str | None = None
+    generate: tuple[int, int, int] | None = None
+
+    def prepare(self, config: GRASSConfig) -> PreparedData:
+        """Read and encode them, or find them in the cache."""
+        return prepare_benchmark(config, self.folder, self.generate)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a run needs to know, in plain values that travel between machines."""
+
+    experiment: str
+    cell: Cell
+    seed: int
+    budget: Budget
+    source: Source
+    epochs: int | None = None  # planned from minutes, the same for all cells of a preset
+    threads: int | None = None  # of this process; as many as there are cores if not given
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.cell.name}, seed {self.seed}"
+
+    @property
+    def place(self) -> str:
+        """Its folder within that of the grid."""
+        return f"{self.cell.name}/seed-{self.seed}"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What makes another job another one; a number of epochs that was planned is kept."""
+        return {
+            "experiment": self.experiment,
+            "cell": self.cell.name,
+            "seed": self.seed,
+            "preset": self.cell.preset,
+            "settings": self.cell.settings,
+            "budget": asdict(self.budget),
+        }
+
+    def config(self) -> GRASSConfig:
+        """The configuration within the budget; baselines are as large as GRASS is there."""
+        cell = self.cell
+        if cell.architecture is None:
+            return self._within(cell.config())
+        grass = self._within(GRASSConfig.preset(cell.preset))
+        layers = min(cell.config().model.layers, self.budget.layers or 10**6)
+        changes = {**cell.settings, "model.layers": layers}
+        return self._within(same_size(grass, cell.architecture, **changes))
+
+    def _within(self, config: GRASSConfig) -> GRASSConfig:
+        config = self.budget.apply(config)
+        return config.override({"training.epochs": self.epochs}) if self.epochs else config
+
+
+def state(folder: Path) -> str:
+    """``"finished"``, ``"failed"``, ``"begun"`` or ``"new"``."""
+    if (folder / RESULTS).is_file():
+        return "finished"
+    if (folder / ERROR).is_file():
+        return "failed"
+    return "begun" if (folder / CARD).is_file() else "new"
+
+
+def run_job(job: Job, folder: Path) -> None:
+    """Train and evaluate, or go on where a stopped process left off; an error is kept in a file.
+
+    Raises:
+        Interrupted: The process was asked to stop; a later call goes on.
+    """
+    (folder / ERROR).unlink(missing_ok=True)
+    try:
+        if job.threads is not None:
+            torch.set_num_threads(job.threads)
+        _train(job, folder)
+    except Interrupted:
+        raise
+    except Exception as error:
+        told = isinstance(error, GrassError)  # others need more than their last line
+        message = str(error) if told else f"{type(error).__name__}: {error}"
+        detail = "" if told else traceback.format_exc()
+        write_json(folder / ERROR, {**job.identity, "error": message, "traceback": detail})
+
+
+def _train(job: Job, folder: Path) -> None:
+    config = job.config()
+    data = job.budget.limit(job.source.prepare(config))
+    card = read_json(folder / CARD) if (folder / CARD).is_file() else None
+    resume = card is not None and bool(checkpoints(folder / "checkpoints"))
+    epochs = config.training.epochs
+    if job.budget.minutes is not None and job.epochs is None:
+        # The number that a stopped process had planned stays: its schedule depends on it.
+        epochs = card["epochs"] if card and resume else _plan(config, data, folder, job)
+    config = config.override({"training.epochs": epochs})
+    if not resume:
+        shutil.rmtree(folder, ignore_errors=True)
+    sizes = torch.cat([split.graph_ptr.diff() for split in data.splits.values()]).double()
+    write_json(
+        folder / CARD,
+        {
+            **job.identity,
+            "row": job.cell.row,
+            "column": job.cell.column,
+            "epochs": epochs,
+            "parameters": count_parameters(config),
+            # As the paper stores RRWP: k dense float32 matrices a graph.
+            "dense_rrwp_bytes": 4 * config.encoding.steps * int(sizes.square().sum()),
+        },
+    )
+    run = train(config, data, folder, job.seed, resume)
+    write_text(folder / PREDICTIONS, predictions_csv(run, config, data))
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # a finished cell needs none
+
+
+def _plan(config: GRASSConfig, data: PreparedData, folder: Path, job: Job) -> int:
+    assert job.budget.minutes is not None
+    return epochs_within(config, data, folder, 60 * job.budget.minutes, job.seed)
+
+
+def predictions_csv(run: Run, config: GRASSConfig, data: PreparedData) -> str:
+    """Targets and predictions of the test set under one rewiring, a few thousand at most."""
+    prediction, target, _ = predict_split(run.model, data.test, config, run.results["seed"])
+    assert target is not None
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    kind, level = config.task.kind, config.task.level
+    writer.writerow(["target", "prediction", kind, level])
+    if kind == "classification":
+        prediction = prediction.argmax(dim=1)
+    pairs = torch.stack([target.flatten().double(), prediction.flatten().double()], dim=1)
+    step = -(-len(pairs) // SHOWN_PREDICTIONS)
+    writer.writerows([f"{a:.6g}", f"{b:.6g}"] for a, b in pairs[::step].tolist())
+    return text.getvalue()

@@ -1,0 +1,172 @@
+"""What the runs of a grid measured: read from their folders, averaged over seeds."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.errors import GrassError
+from grass_gnn.experiments.budget import Budget
+from grass_gnn.experiments.catalogue import Cell, Experiment, Filling
+from grass_gnn.experiments.grid import GRID, open_grid
+from grass_gnn.experiments.job import CARD, ERROR, PREDICTIONS, RESULTS, state
+from grass_gnn.files import read_json
+
+MIB, GIB = 2**20, 2**30
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number with its spread over seeds, or within the only run."""
+
+    mean: float
+    spread: float | None
+    runs: int
+
+    @property
+    def standard_error(self) -> float | None:
+        """Of the mean, over seeds."""
+        return None if self.spread is None or self.runs < 2 else self.spread / self.runs**0.5
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run, as its folder tells it."""
+
+    folder: Path
+
+    @cached_property
+    def results(self) -> dict[str, Any]:
+        """``results.json``."""
+        return read_json(self.folder / RESULTS)
+
+    @cached_property
+    def config(self) -> GRASSConfig:
+        """``config.toml``."""
+        return GRASSConfig.from_toml(self.folder / "config.toml")
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """``cell.json``, of a run that belongs to a grid."""
+        return read_json(self.folder / CARD) if (self.folder / CARD).is_file() else {}
+
+    @cached_property
+    def curve(self) -> list[dict[str, float]]:
+        """The rows of ``metrics.csv``; what is missing in one is left out."""
+        path = self.folder / "metrics.csv"
+        if not path.is_file():
+            return []
+        with path.open(newline="", encoding="utf-8") as file:
+            return [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+
+    @cached_property
+    def predictions(self) -> tuple[str, list[tuple[float, float]]] | None:
+        """Kind of task, and (target, prediction) of some of the test set."""
+        path = self.folder / PREDICTIONS
+        if not path.is_file():
+            return None
+        with path.open(newline="", encoding="utf-8") as file:
+            (_, _, kind, *_), *rows = csv.reader(file)
+        return kind, [(float(row[0]), float(row[1])) for row in rows]
+
+    @property
+    def percent(self) -> bool:
+        """Whether the paper prints the metric in per cent."""
+        return self.config.task.metric in ("accuracy", "class-accuracy")
+
+    def measure(self, name: str) -> float:
+        """A number in the unit of the paper's tables."""
+        test, scale = self.results["test"], 100.0 if self.percent else 1.0
+        data, training = self.results["data"], self.results["training"]
+        numbers = {
+            "score": scale * test["mean"],
+            "variance": scale**2 * test["variance"],
+            "epoch_seconds": training["epoch_seconds"]["mean"],
+            "peak_memory": training["peak_memory_mb"] * 1e6 / MIB,
+            "preparation_seconds": data["preparation_seconds"],
+            "prepared_size": data["prepared_bytes"] / GIB,
+            "dense_size": self.card.get("dense_rrwp_bytes", 0) / GIB,
+        }
+        if name not in numbers:
+            raise GrassError(f"Runs measure {', '.join(numbers)}, but not {name!r}.")
+        return numbers[name]
+
+
+def average(runs: Sequence[RunRecord], name: str) -> Measured | None:
+    """A number over several seeds."""
+    if not runs:
+        return None
+    values = [run.measure(name) for run in runs]
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    if name == "epoch_seconds":  # the paper's spread is that of epochs
+        spreads = [run.results["training"]["epoch_seconds"]["std"] for run in runs]
+        spread = statistics.mean(spreads)
+    return Measured(statistics.mean(values), spread, len(values))
+
+
+@dataclass(frozen=True)
+class GridRecord:
+    """All that a grid's folder holds."""
+
+    folder: Path
+    experiment: Experiment
+    budget: Budget
+    runs: dict[str, list[RunRecord]]  # finished ones, by cell
+    failures: dict[str, str]  # by place
+    unfinished: list[str]  # places
+
+    @classmethod
+    def open(cls, folder: str | Path) -> GridRecord:
+        """Read a grid."""
+        folder = Path(folder)
+        experiment, budget = open_grid(folder)
+        runs: dict[str, list[RunRecord]] = {name: [] for name in experiment.cells}
+        failures, unfinished = {}, []
+        for path in sorted(folder.glob("*/seed-*"), key=lambda p: (p.parent.name, _seed(p))):
+            status, place = state(path), f"{path.parent.name}/{path.name}"
+            if status == "finished" and path.parent.name in runs:
+                runs[path.parent.name].append(RunRecord(path))
+            elif status == "failed":
+                failures[place] = read_json(path / ERROR)["error"]
+            elif status == "begun":
+                unfinished.append(place)
+        return cls(folder, experiment, budget, runs, failures, unfinished)
+
+    def measured(self, cell: Cell, measure: str) -> Measured | None:
+        """A number of a cell; none if it has not run."""
+        return average(self.runs.get(cell.name, []), measure)
+
+    def lookup(self, table: str, row: str, column: str) -> float | None:
+        """The measured number of a place in the paper's tables."""
+        for filling in self.experiment.fillings:
+            for cell in self.experiment.cells.values():
+                if _matches(filling, cell, table, row, column):
+                    found = self.measured(cell, filling.measure)
+                    return None if found is None else found.mean
+        return None
+
+    @property
+    def all_runs(self) -> list[RunRecord]:
+        """Finished runs of all cells."""
+        return [run for runs in self.runs.values() for run in runs]
+
+
+def _matches(filling: Filling, cell: Cell, table: str, row: str, column: str) -> bool:
+    return (
+        filling.table == table and filling.concerns(cell) and filling.place(cell) == (row, column)
+    )
+
+
+def _seed(path: Path) -> int:
+    return int(path.name.removeprefix("seed-"))
+
+
+def is_grid(folder: Path) -> bool:
+    """Whether a folder holds a grid, rather than a run."""
+    return (folder / GRID).is_file()

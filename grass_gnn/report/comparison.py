@@ -1,0 +1,202 @@
+"""Tables that set the paper's numbers beside measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.experiments.catalogue import Cell, Filling
+from grass_gnn.experiments.claims import Claim, Lookup, paper_claims, published_value
+from grass_gnn.experiments.measured import GridRecord
+from grass_gnn.experiments.published import GRASS_ROW, PublishedTable, published_table
+from grass_gnn.report.numbers import EMPTY, measured_text, published_text
+from grass_gnn.report.table import BEST, SECOND, Entry, ReportTable
+
+ARROWS = {"lower": "↓", "higher": "↑"}
+COSTS = {
+    "variance": "Variance due to rewiring",
+    "epoch_seconds": "Training time per epoch (s)",
+    "peak_memory": "Peak memory (MiB)",
+    "preparation_seconds": "Preprocessing time",
+}
+
+
+def comparison_tables(grid: GridRecord) -> list[ReportTable]:
+    """All tables of a grid: scores, costs, and the places among the paper's competitors."""
+    experiment = grid.experiment
+    tables = []
+    for filling in experiment.fillings:
+        cells = [cell for cell in experiment.cells.values() if filling.concerns(cell)]
+        if filling.measure == "score":
+            tables.append(score_table(grid, filling, cells))
+    if costs := cost_table(grid):
+        tables.append(costs)
+    for filling in experiment.fillings:
+        if filling.measure == "score" and published_table(filling.table).rows[-1] == GRASS_ROW:
+            tables += standings(grid, filling)
+    return tables
+
+
+def score_table(grid: GridRecord, filling: Filling, cells: Sequence[Cell]) -> ReportTable:
+    """Paper beside measured, with the change from the first row in both."""
+    paper = [filling.published(cell) for cell in cells]
+    found = [grid.measured(cell, filling.measure) for cell in cells]
+    column = filling.place(cells[0])[1]
+    better = published_table(filling.table).better[column]
+    one_column = len({_metric(filling, cell) for cell in cells}) == 1 and len(cells) > 1
+    metric = _metric(filling, cells[0])
+    marks = [[""] * len(cells)] * 2
+    if one_column:
+        marks = [
+            best_two([p.value for p in paper], better),
+            best_two([None if m is None else m.mean for m in found], better),
+        ]
+    columns = ["", f"Paper, {metric} {ARROWS[better]}", f"Measured, {metric} {ARROWS[better]}"]
+    if not one_column:
+        columns = ["", "Paper", "Measured"]
+    rows = []
+    # The preset as it is, which the other rows change.
+    base = next((i for i, c in enumerate(cells) if c.config() == GRASSConfig.preset(c.preset)), 0)
+    for place, cell in enumerate(cells):
+        row = [
+            Entry(cell_label(grid, cell)),
+            Entry(published_text(paper[place]), marks[0][place]),
+            Entry(measured_text(found[place]), marks[1][place]),
+        ]
+        if one_column:
+            values = [p.value for p in paper], [None if m is None else m.mean for m in found]
+            row += [Entry(_change(v[place], v[base]) if place != base else "") for v in values]
+        rows.append(row)
+    if one_column:
+        columns += ["Change in the paper", "Change measured"]
+    note = f"Measured with {grid.budget.describe()}. Mean ± s.d. over n seeds."
+    return ReportTable(
+        f"{grid.experiment.name}-scores", grid.experiment.title, columns, rows, note, {base}
+    )
+
+
+def cost_table(grid: GridRecord) -> ReportTable | None:
+    """Variance, time and memory, each beside the paper's."""
+    fillings = [f for f in grid.experiment.fillings if f.measure in COSTS]
+    if not fillings:
+        return None
+    columns = [""]
+    for filling in fillings:
+        columns += [f"{COSTS[filling.measure]}, paper", "measured"]
+    rows = []
+    for cell in grid.experiment.cells.values():
+        row = [Entry(cell_label(grid, cell))]
+        for filling in fillings:
+            found = grid.measured(cell, filling.measure)
+            row.append(Entry(published_text(filling.published(cell))))
+            row.append(Entry(measured_text(found, filling.measure).partition(" (n")[0]))
+        rows.append(row)
+    note = (
+        f"Measured with {grid.budget.describe()}, on the hardware below; the paper's on an NVIDIA "
+        "RTX A6000 Ada, where memory is that of the GPU."
+    )
+    name = f"{grid.experiment.name}-costs"
+    return ReportTable(name, f"{grid.experiment.title}: costs", columns, rows, note)
+
+
+def standings(grid: GridRecord, filling: Filling) -> list[ReportTable]:
+    """The measured rows among all models of the paper's table, best first."""
+    table = published_table(filling.table)
+    cells = list(grid.experiment.cells.values())
+    found = []
+    for column in dict.fromkeys(filling.place(cell)[1] for cell in cells):
+        measured = {
+            cell.row: grid.measured(cell, "score")
+            for cell in cells
+            if filling.place(cell)[1] == column
+        }
+        entries = [
+            (cell.value, row, published_text(cell), False)
+            for row in table.rows
+            if (cell := table.cell(row, column)).value is not None
+        ]
+        entries += [
+            (value.mean, row, measured_text(value), True)
+            for row, value in measured.items()
+            if value
+        ]
+        if not any(entry[3] for entry in entries):
+            continue
+        entries.sort(key=lambda entry: entry[0], reverse=table.better[column] == "higher")
+        marks = best_two([entry[0] for entry in entries], table.better[column])
+        rows = [
+            [Entry(str(place)), Entry(f"{row}, measured here" if ours else row), Entry(text, mark)]
+            for place, ((_, row, text, ours), mark) in enumerate(
+                zip(entries, marks, strict=True), 1
+            )
+        ]
+        found.append(
+            ReportTable(
+                f"{grid.experiment.name}-{column.lower()}-standings",
+                f"{column}: among the models of the paper",
+                ["", "Model", f"{table.metrics[column]} {ARROWS[table.better[column]]}"],
+                rows,
+                f"Measured with {grid.budget.describe()}.",
+                {i for i, entry in enumerate(entries) if entry[3]},
+            )
+        )
+    return found
+
+
+def claims_table(grids: Sequence[GridRecord]) -> ReportTable:
+    """What the text says, what its tables give, and what the runs give."""
+
+    def measured(table: str, row: str, column: str) -> float | None:
+        for grid in grids:
+            if (value := grid.lookup(table, row, column)) is not None:
+                return value
+        # Competitors are not run here: theirs are the published numbers.
+        ours = row == GRASS_ROW or _is_ours(published_table(table))
+        return None if ours else published_value(table, row, column)
+
+    rows = [_claim_row(claim, measured) for claim in paper_claims()]
+    rows = [row for row in rows if row[3].text]
+    note = "Computed from the numbers measured here, with the budgets above."
+    columns = ["", "Stated", "From the paper's tables", "Measured"]
+    return ReportTable("claims", "What the paper's text says", columns, rows, note)
+
+
+def _claim_row(claim: Claim, measured: Lookup) -> list[Entry]:
+    from_tables = claim.shown(claim.compute(published_value))
+    here = claim.shown(claim.compute(measured))
+    return [Entry(claim.text), Entry(claim.stated), Entry(from_tables), Entry(here)]
+
+
+def _is_ours(table: PublishedTable) -> bool:
+    """Whether all rows of a table are of GRASS, as in ablations."""
+    return not table.name.startswith("results")
+
+
+def best_two(values: Sequence[float | None], better: str) -> list[str]:
+    """Marks of the best number and of the second best; equal numbers share a mark."""
+    known = sorted({v for v in values if v is not None}, reverse=better == "higher")
+    marks = dict(zip(known, (BEST, SECOND), strict=False))
+    return ["" if value is None else marks.get(value, "") for value in values]
+
+
+def _metric(filling: Filling, cell: Cell) -> str:
+    table, column = published_table(filling.table), filling.place(cell)[1]
+    return table.metrics.get(column, column)
+
+
+def cell_label(grid: GridRecord, cell: Cell) -> str:
+    """What tells the cells of an experiment apart."""
+    cells = grid.experiment.cells.values()
+    if not grid.experiment.fillings[0].table.startswith("added-edges"):
+        return cell.row if len({c.row for c in cells}) > 1 else cell.column
+    if cell.column == "Fully Connected":
+        return "fully connected"
+    kind = "" if cell.column == "0" else f", {cell.row}"
+    return f"{cell.column} added edges per node{kind}"
+
+
+def _change(value: float | None, base: float | None) -> str:
+    if value is None or not base:
+        return EMPTY
+    percent = 100 * (value - base) / abs(base)
+    return f"{'+' if percent >= 0 else '−'}{abs(percent):.1f} %"

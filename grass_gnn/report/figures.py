@@ -1,0 +1,214 @@
+"""The charts of a report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from grass_gnn.experiments.catalogue import Filling
+from grass_gnn.experiments.measured import GridRecord, Measured, RunRecord
+from grass_gnn.experiments.published import published_table
+from grass_gnn.report.comparison import cell_label
+from grass_gnn.report.numbers import number
+from grass_gnn.report.svg import COLORS, INK, ReportFigure, axes, drawing
+from grass_gnn.report.table import Entry, ReportTable
+
+METRICS = {
+    "mae": "MAE",
+    "rmse": "RMSE",
+    "r2": "R²",
+    "accuracy": "accuracy",
+    "class-accuracy": "accuracy, mean of classes",
+    "f1": "macro F1",
+    "ap": "average precision",
+    "auc": "ROC-AUC",
+}
+
+
+def training_curves(name: str, runs: Sequence[tuple[str, RunRecord]]) -> ReportFigure | None:
+    """Validation metric against epochs."""
+    curves = [
+        (label, [(row["epoch"], row["val_metric"]) for row in run.curve if "val_metric" in row])
+        for label, run in runs
+    ]
+    metric = METRICS[runs[0][1].config.task.metric] if runs else ""
+    return _lines(f"{name}-curves", "Training curves", "epoch", f"validation {metric}", curves)
+
+
+def against_minutes(name: str, runs: Sequence[tuple[str, RunRecord]]) -> ReportFigure | None:
+    """Validation metric against the minutes of training that it took."""
+    curves = []
+    for label, run in runs:
+        minutes, points = 0.0, []
+        for row in run.curve:
+            minutes += row.get("seconds", 0.0) / 60
+            if "val_metric" in row:
+                points.append((minutes, row["val_metric"]))
+        curves.append((label, points))
+    metric = METRICS[runs[0][1].config.task.metric] if runs else ""
+    return _lines(
+        f"{name}-minutes",
+        "Against minutes of training",
+        "minutes of training",
+        f"validation {metric}",
+        curves,
+    )
+
+
+def _lines(
+    name: str,
+    title: str,
+    across: str,
+    up: str,
+    curves: Sequence[tuple[str, list[tuple[float, float]]]],
+) -> ReportFigure | None:
+    curves = [(label, points) for label, points in curves if points]
+    if not curves:
+        return None
+    ends = [(label, points[-1]) for label, points in curves]
+    told = "; ".join(f"{label} ends at {number(y)}" for label, (_, y) in ends[:8])
+    text = f"{title}: {up} against {across}. {told}."
+    wide = len(curves) < 4 or max(len(label) for label, _ in curves) > 24  # names need the width
+    height = 3.0 + 0.17 * len(curves) * (1 if wide else 0.5)
+    with drawing(name, text, height=height) as draft:
+        ax = axes(draft)
+        for place, (label, points) in enumerate(curves):
+            style = ("-", "--", ":")[place // len(COLORS) % 3]
+            marker = "o" if len(points) == 1 else None
+            ax.plot(*zip(*points, strict=True), style, label=label, marker=marker, markersize=4)
+        ax.set(xlabel=across, ylabel=up)
+        if len(curves) > 1:
+            draft.figure.legend(loc="outside lower left", ncols=1 if wide else 2)
+    rows = [[Entry(label), Entry(number(x)), Entry(number(y))] for label, (x, y) in ends]
+    numbers = ReportTable(name, "Where the lines end", ["", across, up], rows)
+    return ReportFigure(name, title, draft.svg, text, numbers)
+
+
+def added_edges(grid: GridRecord) -> ReportFigure | None:
+    """The paper's Figure 4: the metric against added edges, bars of one standard error."""
+    filling = grid.experiment.fillings[0]
+    if not filling.table.startswith("added-edges"):
+        return None
+    table = published_table(filling.table)
+    metric = next(iter(table.metrics.values()))
+    name = f"{grid.experiment.name}-figure"
+    text = (
+        f"{metric} against the number of added edges per node, in the paper and measured here, for "
+        "random regular and non-regular graphs, with bars of one standard error."
+    )
+    rows = []
+    with drawing(name, text, height=4.6) as draft:
+        for ax, source in zip(axes(draft, 2, 1, sharex=True), ("Paper", "Measured"), strict=True):
+            for kind, color in (("regular", COLORS[0]), ("non-regular", COLORS[1])):
+                points = _edge_points(grid, filling, kind, source == "Paper")
+                if not points:
+                    continue
+                x = [degree for degree, _ in points]
+                shift = 0.12 if kind == "regular" else -0.12  # so that bars do not hide each other
+                ax.errorbar(
+                    [degree - shift for degree in x],
+                    [m.mean for _, m in points],
+                    [m.standard_error or 0.0 for _, m in points],
+                    label=kind,
+                    color=color,
+                    marker="o",
+                    markersize=4,
+                    capsize=3,
+                )
+                rows += [
+                    [Entry(f"{source}, {kind}"), Entry(str(d)), Entry(number(m.mean))]
+                    for d, m in points
+                ]
+            ax.set(ylabel=metric)
+            ax.set_title(source, loc="left")
+        draft.figure.axes[-1].set(xlabel="added edges per node")
+        draft.figure.axes[0].legend()
+    numbers = ReportTable(name, "Its numbers", ["", "added edges per node", metric], rows)
+    note = "Bars are one standard error of the mean; a single seed has none."
+    return ReportFigure(name, "Number of added edges", draft.svg, text, numbers, note)
+
+
+def _edge_points(
+    grid: GridRecord, filling: Filling, kind: str, paper: bool
+) -> list[tuple[int, Measured]]:
+    """Degrees and numbers of one kind of graph; both start from the graph without added edges."""
+    points = []
+    table = published_table(filling.table)
+    for cell in grid.experiment.cells.values():
+        if not cell.column.isdigit() or (cell.row != kind and cell.column != "0"):
+            continue
+        printed = filling.published(cell)
+        if paper and printed.value is not None:
+            runs = next(iter(table.runs.values()))
+            points.append((int(cell.column), Measured(printed.value, printed.spread, runs)))
+        elif not paper and (found := grid.measured(cell, "score")) is not None:
+            points.append((int(cell.column), found))
+    return sorted(points, key=lambda point: point[0]) if len(points) > 1 else []
+
+
+def predicted_against_true(name: str, run: RunRecord) -> ReportFigure | None:
+    """A scatter of a regression, or the confusion matrix of a classification."""
+    if run.predictions is None or not run.predictions[1]:
+        return None
+    kind, pairs = run.predictions
+    name = f"{name}-predictions"
+    targets, predictions = np.array(pairs).T
+    if kind == "classification":
+        return _confusion(name, targets.astype(int), predictions.astype(int))
+    if kind != "regression":
+        return None
+    correlation = float(np.corrcoef(targets, predictions)[0, 1])
+    text = (
+        f"Predictions against true values of {len(pairs)} test targets: correlation "
+        f"{correlation:.3f}, mean absolute error {np.abs(targets - predictions).mean():.4f}."
+    )
+    with drawing(name, text, width=4.2, height=4.0) as draft:
+        ax = axes(draft)
+        low, high = np.percentile(np.concatenate([targets, predictions]), [0.2, 99.8])
+        ax.plot([low, high], [low, high], color=INK, alpha=0.5, linewidth=1)
+        shown = (targets >= low) & (targets <= high)
+        ax.scatter(targets[shown], predictions[shown], s=7, alpha=0.5, linewidths=0)
+        ax.set(
+            xlabel="true", ylabel="predicted", aspect="equal", xlim=(low, high), ylim=(low, high)
+        )
+    note = f"Under one rewiring; correlation {correlation:.3f}."
+    return ReportFigure(name, "Predicted against true", draft.svg, text, None, note)
+
+
+def _confusion(name: str, targets: np.ndarray, predictions: np.ndarray) -> ReportFigure:
+    classes = int(max(targets.max(), predictions.max())) + 1
+    counts = Counter(zip(targets.tolist(), predictions.tolist(), strict=True))
+    matrix = np.array([[counts[t, p] for p in range(classes)] for t in range(classes)], float)
+    share = matrix / matrix.sum(axis=1, keepdims=True).clip(min=1)
+    right = float((targets == predictions).mean())
+    text = f"Predicted class against true class of {len(targets)} targets: {right:.1%} agree."
+    with drawing(name, text, width=4.2, height=3.8) as draft:
+        ax = draft.figure.subplots()
+        image = ax.imshow(share, cmap="viridis", vmin=0, vmax=1)
+        draft.figure.colorbar(image, ax=ax, shrink=0.8, label="share of the true class")
+        ax.set(xlabel="predicted class", ylabel="true class")
+    rows = [[Entry(str(t)), Entry(f"{share[t, t]:.1%}")] for t in range(classes)]
+    numbers = ReportTable(name, "Of each class, predicted rightly", ["class", "share"], rows)
+    note = "Under one rewiring."
+    return ReportFigure(name, "Predicted against true", draft.svg, text, numbers, note)
+
+
+def grid_figures(grid: GridRecord) -> list[ReportFigure]:
+    """All charts of a grid."""
+    name = grid.experiment.name
+    first = [
+        (cell_label(grid, cell), grid.runs[key][0])
+        for key, cell in grid.experiment.cells.items()
+        if grid.runs[key]
+    ]
+    baselines = any(cell.architecture for cell in grid.experiment.cells.values())
+    same_metric = len({run.config.task.metric for _, run in first}) == 1
+    figures = [added_edges(grid)]
+    if same_metric:
+        figures.append(against_minutes(name, first) if baselines else None)
+        figures.append(training_curves(name, first))
+    if first:
+        figures.append(predicted_against_true(name, first[0][1]))
+    return [figure for figure in figures if figure is not None]

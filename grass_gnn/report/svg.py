@@ -1,0 +1,118 @@
+"""Matplotlib figures as SVG inside a page: colours that follow its theme, text that is read out."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import matplotlib
+from cycler import cycler
+from matplotlib.figure import Figure
+
+from grass_gnn.report.table import ReportTable
+
+INK = "#010203"  # stands for the colour of text, and is replaced by it
+COLORS = [
+    "#3b82c4",
+    "#e07b39",
+    "#4aa564",
+    "#c9506e",
+    "#8e6bbf",
+    "#b08a2e",
+    "#2f9c9c",
+    "#b0609f",
+    "#7a8b99",
+    "#d06a52",
+]  # readable on white and on near-black
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "grass-gnn",  # the same figure is the same file
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 10,
+    "axes.prop_cycle": cycler(color=COLORS),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "lines.linewidth": 1.6,
+}
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """A chart on the page, and what it says in words and numbers."""
+
+    name: str
+    title: str
+    svg: str
+    text: str  # the alternative for those who do not see it
+    numbers: ReportTable | None = None
+    note: str = ""
+
+
+@dataclass
+class Drawing:
+    """A matplotlib figure that is being drawn."""
+
+    figure: Figure
+    result: list[str] = field(default_factory=list)
+
+    @property
+    def svg(self) -> str:
+        """The finished SVG."""
+        return self.result[0]
+
+
+@contextmanager
+def drawing(name: str, text: str, width: float = 5.0, height: float = 3.1) -> Iterator[Drawing]:
+    """Draw on a fresh figure; when the block ends, its SVG is there.
+
+    Args:
+        name: Tells the ids inside apart from those of other figures on the page.
+        text: Alternative text.
+        width: In inches.
+        height: In inches.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draft = Drawing(figure)
+        yield draft
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    draft.result.append(_for_page(file.getvalue(), name, text))
+
+
+def axes(draft: Drawing, *shape: int, **settings: Any) -> Any:
+    """Axes of a drawing, with a quiet grid."""
+    made = draft.figure.subplots(*shape, **settings)
+    for one in made.flat if hasattr(made, "flat") else [made]:
+        one.grid(True, color=INK, alpha=0.13, linewidth=0.6)
+        one.set_axisbelow(True)
+    return made
+
+
+def _for_page(svg: str, name: str, text: str) -> str:
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+    svg = re.sub(r'xlink:href="#([^"]+)"', rf'xlink:href="#{name}-\1"', svg)
+    svg = svg.replace(INK, "currentColor")
+    # Fonts come from the page; a family named here would override it.
+    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
+    label = f'role="img" aria-label="{escape(text, quote=True)}" '
+    return svg.replace("<svg ", f"<svg {label}", 1)

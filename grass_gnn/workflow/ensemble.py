@@ -1,0 +1,114 @@
+"""One or several trained models as one: their mean, and where its spread comes from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation import TrainedModel
+from grass_gnn.workflow.schema import TableSchema
+from grass_gnn.workflow.similarity import SimilarityReference
+
+
+class Spread(NamedTuple):
+    """Predictions of an ensemble [M, outputs] each: variances of the two kinds add up."""
+
+    mean: Tensor
+    std: Tensor  # √(rewirings² + models²)
+    rewirings: Tensor  # the models' own spread over rewirings, its quadratic mean
+    models: Tensor  # of the models' means
+
+    def row(self, number: int) -> Spread:
+        """The prediction of one graph [outputs] each."""
+        return Spread(*(part[number] for part in self))
+
+
+class Ensemble:
+    """Trained models that answer the same question about molecules.
+
+    Args:
+        models: The models; their run folders must be known.
+    """
+
+    def __init__(self, models: Sequence[TrainedModel]) -> None:
+        if not models:
+            raise GrassError("A prediction needs at least one trained model.")
+        self.models = list(models)
+        schemas = [TableSchema.from_card(model.card) for model in models]
+        if schemas[0] is None:
+            raise GrassError(f"The model in {models[0].folder} was not trained on molecules.")
+        self.schema = schemas[0]
+        self.task = models[0].config.task
+        for model, schema in zip(models, schemas, strict=True):
+            if schema != self.schema or model.config.task.kind != self.task.kind:
+                raise GrassError(
+                    f"The model in {model.folder} has other columns or targets than the one in "
+                    f"{models[0].folder}: an ensemble needs the same."
+                )
+
+    @cached_property
+    def similarity(self) -> SimilarityReference | None:
+        """Training molecules of the first model, if its run kept them."""
+        first = self.models[0]
+        checksum = first.card.get("similarity_sha256")
+        if checksum is None or first.folder is None:
+            return None
+        return SimilarityReference.load(first.folder, checksum)
+
+    def predict(
+        self, graphs: Sequence[Data], rewirings: int, seed: int = 0, deterministic: bool = False
+    ) -> Spread:
+        """Predict for graphs, over all models and rewirings."""
+        found = [model.predict(graphs, rewirings, seed, deterministic) for model in self.models]
+        means = torch.stack([one.mean for one in found])  # [models, M, outputs]
+        own = torch.stack([one.std for one in found]).square().mean(dim=0).sqrt()
+        between = means.std(dim=0, correction=0)
+        return Spread(means.mean(dim=0), (own.square() + between.square()).sqrt(), own, between)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that predictions are written to."""
+        names = []
+        for value, spread in self._outputs:
+            names += [value, spread]
+            if len(self.models) > 1:
+                names += [f"{spread}_rewirings", f"{spread}_models"]
+        if self.task.kind == "classification":
+            names.insert(0, f"{self.schema.targets[0]}_pred")
+        return [*names, "similarity", "warning", "error"]
+
+    @property
+    def _outputs(self) -> list[tuple[str, str]]:
+        """Names of each output and of its standard deviation."""
+        targets, classes = self.schema.targets, self.schema.classes
+        if self.task.kind == "classification":
+            names = classes or [str(number) for number in range(self.task.outputs)]
+            return [(f"{targets[0]}_prob_{name}", f"{targets[0]}_std_{name}") for name in names]
+        if self.task.kind == "binary" and classes not in ([], ["0", "1"]):
+            return [(f"{targets[0]}_prob_{classes[1]}", f"{targets[0]}_std")]
+        ending = "pred" if self.task.kind == "regression" else "prob"
+        return [(f"{name}_{ending}", f"{name}_std") for name in targets]
+
+    def success(self, one: Spread, similarity: float, warning: str) -> list[str]:
+        """The cells of a prediction."""
+        cells = []
+        for mean, std, rewirings, models in zip(*(part.tolist() for part in one), strict=True):
+            cells += [f"{mean:.7g}", f"{std:.4g}"]
+            if len(self.models) > 1:
+                cells += [f"{rewirings:.4g}", f"{models:.4g}"]
+        if self.task.kind == "classification":
+            best = int(one.mean.argmax())
+            cells.insert(0, self.schema.classes[best] if self.schema.classes else str(best))
+        shown = "" if math.isnan(similarity) else f"{similarity:.3f}"
+        return [*cells, shown, warning, ""]
+
+    def failure(self, reason: str) -> list[str]:
+        """The cells of a row without prediction."""
+        return [""] * (len(self.columns) - 1) + [reason]

@@ -1,0 +1,200 @@
+"""Predictions for a table of molecules: every row once, in order, with a value or a reason."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grass_gnn.data.molecules import MAX_ATOMS, Molecule, MoleculeReader, ReadingPool
+from grass_gnn.data.tables import Row, Table, open_table
+from grass_gnn.evaluation import TrainedModel
+from grass_gnn.files import write_whole
+from grass_gnn.progress import Progress, silent
+from grass_gnn.workflow.dataset import parse_descriptors
+from grass_gnn.workflow.ensemble import Ensemble
+from grass_gnn.workflow.scoring import RunningScore
+from grass_gnn.workflow.similarity import SimilarityReference
+
+CHUNK = 2048  # rows in memory at a time
+
+
+@dataclass(frozen=True)
+class PredictionSummary:
+    """What became of the rows of a table."""
+
+    rows: int
+    predicted: int
+    failed: int
+    warned: int
+    scores: dict[str, float]  # where the table holds the targets, too
+
+
+def predict_table(
+    models: Sequence[TrainedModel],
+    source: str | Path,
+    target: str | Path,
+    *,
+    smiles: str | None = None,
+    rewirings: int = 16,
+    seed: int = 0,
+    deterministic: bool = False,
+    max_atoms: int = MAX_ATOMS,
+    workers: int | None = None,
+    progress: Progress = silent,
+) -> PredictionSummary:
+    """Write a table with predictions behind the columns of another.
+
+    Behind the input's columns stand, for each target, the mean over rewirings and the standard
+    deviation (of an ensemble also its two parts), then the similarity to the training molecules, a
+    warning where the prediction is to be taken with care, and an error where there is none. Only
+    a few thousand rows are in memory at a time.
+
+    Args:
+        models: One trained model, or several whose predictions are averaged.
+        source: The table of molecules (CSV, TSV or Parquet).
+        target: The CSV (or TSV) to write; it appears when it is finished.
+        smiles: Column of SMILES; that of training if not given.
+        rewirings: Random rewirings of each molecule to average over.
+        seed: Of the rewirings.
+        deterministic: Atoms in canonical order, and rewirings that follow from the molecule alone.
+        max_atoms: Larger molecules get a reason instead of a value.
+        workers: Processes that read molecules.
+        progress: Told how many rows are done, of 0 (as the number is not known before).
+    """
+    ensemble = Ensemble(models)
+    table = open_table(source)
+    schema = ensemble.schema
+    column = table.place(smiles or schema.smiles, "--smiles")
+    numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
+    reference = ensemble.similarity
+    reader = MoleculeReader(
+        schema.features,
+        canonical_order=deterministic,
+        fingerprints=reference is not None,
+        max_atoms=max_atoms,
+    )
+    score = RunningScore(ensemble, table)
+    rows = failed = warned = 0
+    with ReadingPool(reader, workers) as pool, write_whole(target) as temporary:
+        delimiter = "\t" if ".tsv" in Path(target).name.lower() else ","
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+            writer.writerow([guard(name) for name in table.columns] + ensemble.columns)
+            for number, (chunk, found) in enumerate(_chunks(table, column, pool)):
+                read = [
+                    _with_descriptors(*one, numbers, ensemble)
+                    for one in zip(chunk, found, strict=True)
+                ]
+                answers = _answer(
+                    read, ensemble, reference, rewirings, seed + (number << 20), deterministic
+                )
+                for row, answer in zip(chunk, answers, strict=True):
+                    writer.writerow([guard(cell) for cell in row.cells] + answer.cells)
+                    failed += answer.mean is None
+                    warned += bool(answer.warning)
+                    score.add(row, answer.mean, answer.std)
+                rows += len(chunk)
+                progress("Predicting", rows, 0)
+    return PredictionSummary(rows, rows - failed, failed, warned, score.result())
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is written behind a row."""
+
+    cells: list[str]
+    mean: Tensor | None = None  # [outputs]
+    std: Tensor | None = None  # [outputs]
+    warning: str = ""
+
+
+def guard(cell: str) -> str:
+    """A cell that a spreadsheet would take for a formula, as the text that it is."""
+    if cell[:1] in "=+-@\t\r" and cell[:1]:
+        try:
+            float(cell)
+        except ValueError:
+            return "'" + cell
+    return cell
+
+
+def _chunks(
+    table: Table, column: int, pool: ReadingPool
+) -> Iterator[tuple[list[Row], Iterator[Molecule | str]]]:
+    """Rows and their molecules; the next chunk is being read while this one is computed."""
+    rows = iter(table)
+    waiting = None
+    while chunk := list(islice(rows, CHUNK)):
+        ready = chunk, pool.read(["" if row.problem else row.cells[column] for row in chunk])
+        if waiting is not None:
+            yield waiting
+        waiting = ready
+    if waiting is not None:
+        yield waiting
+
+
+def _with_descriptors(
+    row: Row, molecule: Molecule | str, places: list[int], ensemble: Ensemble
+) -> tuple[Molecule, list[float]] | str:
+    """A molecule with its descriptors, or the reason why there is none."""
+    if row.problem:
+        return row.problem
+    if isinstance(molecule, str):
+        return molecule
+    try:
+        cells = [row.cells[place] for place in places]
+        return molecule, parse_descriptors(ensemble.schema.descriptors, cells)
+    except ValueError as error:
+        return str(error)
+
+
+def _answer(
+    read: Sequence[tuple[Molecule, list[float]] | str],
+    ensemble: Ensemble,
+    reference: SimilarityReference | None,
+    rewirings: int,
+    seed: int,
+    deterministic: bool,
+) -> list[Answer]:
+    """Predictions of a chunk, or reasons, in order."""
+    failed = {
+        place: Answer(ensemble.failure(reason))
+        for place, reason in enumerate(read)
+        if isinstance(reason, str)
+    }
+    # Molecules of a size together: none of them waits for a much larger one.
+    usable = [(place, one) for place, one in enumerate(read) if not isinstance(one, str)]
+    usable.sort(key=lambda item: len(item[1][0].x))
+    if not usable:
+        return [failed[place] for place in range(len(read))]
+    graphs = []
+    for _, (molecule, numbers) in usable:
+        data = molecule.data
+        if numbers:
+            data.descriptors = torch.tensor([numbers])  # [1, columns]
+        graphs.append(data)
+    predicted = ensemble.predict(graphs, rewirings, seed, deterministic)
+    similarity = np.full(len(usable), math.nan)
+    if reference is not None:
+        similarity = reference.nearest(np.stack([m.fingerprint for _, (m, _) in usable]))
+    answers = dict(failed)
+    for number, (place, (molecule, _)) in enumerate(usable):
+        one = predicted.row(number)
+        warnings = [molecule.note] if molecule.note else []
+        if reference is not None and similarity[number] < reference.threshold:
+            warnings.append("unlike the training molecules")
+        if not bool(torch.isfinite(one.mean).all()):
+            answers[place] = Answer(ensemble.failure("the prediction is not finite"))
+            continue
+        warning = "; ".join(warnings)
+        cells = ensemble.success(one, float(similarity[number]), warning)
+        answers[place] = Answer(cells, one.mean, one.std, warning)
+    return [answers[place] for place in range(len(read))]

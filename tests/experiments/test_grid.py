@@ -1,0 +1,164 @@
+"""The grid: finished runs are kept, failed ones reported, stopped ones gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tiny_grids import TINY, tiny_experiment
+
+from grass_gnn import GrassError
+from grass_gnn.cli import main
+from grass_gnn.experiments import job as job_module
+from grass_gnn.experiments.budget import BUDGETS, make_budget
+from grass_gnn.experiments.grid import Grid
+from grass_gnn.experiments.job import Source
+from grass_gnn.experiments.measured import GridRecord
+from grass_gnn.experiments.processes import _ending, in_processes
+from grass_gnn.files import read_json
+
+GRASS_GNN = [sys.executable, "-c", "import sys; from grass_gnn.cli import main; sys.exit(main())"]
+CLUSTER = [
+    *("reproduce", "cluster-baselines", "--cells", "grass,gcn", "--generate", "8,4,4"),
+    *("--epochs", "1", "--layers", "2", "--passes", "1", "--rewirings", "2", "--graphs", "8"),
+    *("--threads", "1", "--out", "grid"),
+]
+
+
+def test_finished_cells_are_kept_and_failed_ones_reported(tmp_path, random_source):
+    original = job_module.train
+
+    def sometimes_failing(config, data, folder, seed, resume):
+        if config.rewiring.when == "once" and seed == 1:
+            raise RuntimeError("no such luck")
+        return original(config, data, folder, seed, resume)
+
+    grid = Grid(tiny_experiment(), tmp_path / "grid", TINY, seeds=(0, 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_module, "train", sometimes_failing)
+        advances = list(grid.run())
+    assert [a.done for a in advances] == [1, 2, 3, 4, 5, 6] and advances[-1].seconds_left == 0
+    assert [a.job.name for a in advances if a.error] == ["rewire-once, seed 1"]
+    record = GridRecord.open(grid.folder)
+    assert record.failures == {"rewire-once/seed-1": "RuntimeError: no such luck"}
+    assert {name: len(runs) for name, runs in record.runs.items() if runs} == {
+        "grass": 2,
+        "rewire-once": 1,
+        "gat": 2,
+    }
+    results = read_json(grid.folder / "results.json")
+    assert [entry["status"] for entry in results].count("finished") == 5
+    assert len(results) == 6 and results[0]["budget"]["layers"] == 2
+
+    (again,) = Grid(tiny_experiment(), grid.folder, TINY, seeds=(0, 1)).run()
+    assert again.job.name == "rewire-once, seed 1" and again.error is None
+    assert GridRecord.open(grid.folder).failures == {}
+
+
+def test_numbers_are_averaged_over_seeds(tmp_path, random_source):
+    grid = Grid(tiny_experiment(cells=["grass"]), tmp_path / "grid", TINY, seeds=(0, 1, 2))
+    list(grid.run())
+    record = GridRecord.open(grid.folder)
+    cell = grid.experiment.cell("grass")
+    score = record.measured(cell, "score")
+    scores = [entry["test"]["mean"] for entry in read_json(grid.folder / "results.json")]
+    assert score.runs == 3 and score.mean == pytest.approx(sum(scores) / 3)
+    assert score.standard_error == pytest.approx(score.spread / 3**0.5)
+    assert record.measured(cell, "peak_memory").mean > 10
+    assert record.measured(cell, "dense_size").mean > 0
+    assert record.lookup("ablation-zinc", "GRASS", "MAE") == score.mean
+    assert record.lookup("ablation-zinc", "BN → LN", "MAE") is None
+    kind, pairs = record.runs["grass"][0].predictions
+    assert kind == "regression" and len(pairs) == 4
+
+
+def test_another_budget_in_the_same_folder_is_refused(tmp_path, random_source):
+    list(Grid(tiny_experiment(cells=["grass"]), tmp_path / "grid", TINY).run())
+    with pytest.raises(GrassError, match="another budget"):
+        Grid(tiny_experiment(cells=["grass"]), tmp_path / "grid", BUDGETS["smoke"])
+
+
+def test_minutes_become_epochs_that_all_rows_share(tmp_path, random_source):
+    budget = make_budget("smoke", minutes=0.02)
+    grid = Grid(tiny_experiment(cells=["grass", "gat"]), tmp_path / "grid", budget)
+    assert not [a.error for a in grid.run() if a.error]
+    epochs = {entry["epochs"] for entry in read_json(grid.folder / "results.json")}
+    plan = read_json(grid.folder / "plan.json")
+    assert epochs == {plan["zinc"]} and plan["zinc"] >= 1
+
+
+def test_budgets_say_what_they_are():
+    assert BUDGETS["paper"].describe() == "the paper's full budget"
+    hour = make_budget("hour", layers=12, epochs=10)
+    assert hour.minutes is None and "10 epochs" in hour.describe()
+    assert "12 layers" in hour.describe() and "reduced" in hour.describe()
+    assert hour.slug == "10epochs-12layers-10000graphs-10passes-10rewirings"
+    assert BUDGETS["hour"].slug == "hour"
+    with pytest.raises(GrassError, match="did you mean 'smoke'"):
+        make_budget("smoky")
+    with pytest.raises(GrassError, match="either"):
+        make_budget("paper", epochs=3, minutes=2)
+
+
+def test_command_runs_each_cell_in_a_process_and_goes_on(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([*CLUSTER, "--json"]) == 0
+    captured = capsys.readouterr()
+    results = json.loads(captured.out)
+    assert [entry["cell"] for entry in results] == ["gcn", "grass"]
+    assert "2 runs, 0 of them finished" in captured.err and "reduced budget" in captured.err
+    assert "[1/2] grass, seed 0" in captured.err and "left" in captured.err
+    before = (tmp_path / "grid" / "grass" / "seed-0" / "results.json").stat().st_mtime_ns
+    assert main(CLUSTER) == 0
+    assert "2 of them finished" in capsys.readouterr().err
+    after = (tmp_path / "grid" / "grass" / "seed-0" / "results.json").stat().st_mtime_ns
+    assert before == after
+    assert main([*CLUSTER, "--seeds", "1", "--layers", "1"]) == 1
+    assert "another budget" in capsys.readouterr().err
+
+
+def test_killed_runner_goes_on_and_recomputes_only_what_is_unfinished(tmp_path, monkeypatch):
+    """SIGKILL to the whole grid after its first cell; its child ends too."""
+    monkeypatch.chdir(tmp_path)
+    grid = subprocess.Popen([*GRASS_GNN, *CLUSTER], stderr=subprocess.DEVNULL)
+    first, second = (tmp_path / "grid" / name / "seed-0" for name in ("grass", "gcn"))
+    deadline = time.monotonic() + 60
+    while not (first / "results.json").is_file():
+        assert time.monotonic() < deadline and grid.poll() is None
+        time.sleep(0.05)
+    grid.kill()
+    grid.wait()
+    kept = (first / "results.json").stat().st_mtime_ns
+    time.sleep(1.5)
+    assert not (second / "results.json").exists()
+    assert main(CLUSTER) == 0
+    assert (second / "results.json").is_file()
+    assert (first / "results.json").stat().st_mtime_ns == kept
+
+
+def test_sigterm_is_handed_on_and_the_run_has_a_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    long = [*CLUSTER, "--epochs", "100000", "--cells", "grass"]
+    grid = subprocess.Popen([*GRASS_GNN, *long], stderr=subprocess.PIPE, text=True)
+    run = tmp_path / "grid" / "grass" / "seed-0"
+    deadline = time.monotonic() + 60
+    while not (run / "metrics.csv").is_file():
+        assert time.monotonic() < deadline and grid.poll() is None
+        time.sleep(0.05)
+    os.kill(grid.pid, signal.SIGTERM)
+    _, told = grid.communicate(timeout=30)
+    assert grid.returncode == 1 and "the same command goes on" in told
+    assert list((run / "checkpoints").glob("*.ckpt")) and not (run / "error.json").exists()
+
+
+def test_errors_of_a_process_are_told(tmp_path, monkeypatch):
+    source = Source(generate=(8, 4, 4))
+    experiment = tiny_experiment("cluster-baselines", ["grass"])
+    grid = Grid(experiment, tmp_path / "grid", TINY, source=source)
+    monkeypatch.setenv("GRASS_CACHE", "/proc/nowhere")  # nobody can write there
+    (advance,) = grid.run(in_processes)
+    assert advance.error and "/proc/nowhere" in advance.error
+    assert "SIGKILL" in _ending(-9) and "exit code 3" in _ending(3)
