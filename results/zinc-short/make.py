@@ -37,6 +37,7 @@ BASELINE = {
 
 
 def main() -> None:
+    """Train all three, and keep what is worth keeping."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder with ZINC's raw files")
     parser.add_argument("--seed", type=int, default=0)
@@ -61,11 +62,12 @@ def main() -> None:
 
 
 def report(name, run, config) -> None:
-    training = run.results["training"]
+    """Print a line about a finished run."""
+    training, count = run.results["training"], max(run.test.averaged)
     print(
         f"{name}: {count_parameters(config):,} parameters, {training['epochs']} epochs, "
         f"{training['seconds']:.0f} s, test MAE {run.test.mean:.4f} "
-        f"(averaged over {max(run.test.averaged)}: {run.test.averaged[max(run.test.averaged)]:.4f})",
+        f"(averaged over {count} rewirings: {run.test.averaged[count]:.4f})",
         flush=True,
     )
 
