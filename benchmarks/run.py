@@ -99,44 +99,36 @@ def table(found: dict[str, Any]) -> str:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Step times and growth, side by side."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    """Step times, and how time and memory grow."""
+    figure, axes = plt.subplots(
+        1, 3, figsize=(11, 3.4), layout="constrained", width_ratios=[2.2, 1, 1]
+    )
     cases = list(found["steps"])
     colours = {"native": "#2a7f3f", "reference": "#9aa5ad", "compiled": "#c9a227", "gps": "#5b7db1"}
-    labels = {
-        "native": "fused",
-        "reference": "plain PyTorch",
-        "compiled": "torch.compile",
-        "gps": "GPS",
-    }
-    width = 0.2
+    labels = {"native": "fused", "reference": "plain", "compiled": "torch.compile", "gps": "GPS"}
     for number, (contestant, colour) in enumerate(colours.items()):
-        at = [
-            i for i, case in enumerate(cases) if contestant in found["steps"][case]["contestants"]
-        ]
-        seconds = [found["steps"][cases[i]]["contestants"][contestant]["step_seconds"] for i in at]
-        places = [i + (number - 1.5) * width for i in at]
-        bars = left.bar(places, seconds, width, color=colour, label=labels[contestant])
-        left.bar_label(bars, fmt="%.2g", fontsize=7)
-    left.set_yscale("log")
-    left.set_xticks(range(len(cases)), cases)
-    left.set_ylabel("seconds a training step")
-    left.legend(fontsize=8, frameon=False)
-    rows = found["growth"]["rows"]
-    size = [row["nodes"] + row["edges"] for row in rows]
-    right.loglog(size, [row["total_seconds"] for row in rows], "o-", color="#2a7f3f")
-    right.set_xlabel("nodes and edges of one graph")
-    right.set_ylabel("seconds a step", color="#2a7f3f")
-    memory = right.twinx()
-    memory.loglog(size, [row["peak_mb"] for row in rows], "s--", color="#5b7db1")
-    memory.set_ylabel("peak memory (MB)", color="#5b7db1")
-    right.set_title(
-        f"growth: time ∝ size^{found['growth']['time_exponent']:.2f}, "
-        f"memory ∝ size^{found['growth']['memory_exponent']:.2f}",
-        fontsize=9,
-    )
-    for axes in (left, right, memory):
-        axes.spines["top"].set_visible(False)
+        rows = [found["steps"][case]["contestants"].get(contestant) for case in cases]
+        places = [i + (number - 1) * 0.22 for i, row in enumerate(rows) if row]
+        if places:
+            seconds = [row["step_seconds"] for row in rows if row]
+            bars = axes[0].bar(places, seconds, 0.22, color=colour, label=labels[contestant])
+            axes[0].bar_label(bars, fmt="%.2g", fontsize=7)
+    axes[0].set_yscale("log")
+    axes[0].set_xticks(range(len(cases)), cases)
+    axes[0].set_title("seconds a training step", fontsize=9)
+    axes[0].legend(fontsize=8, frameon=False, ncols=4, loc="upper left", bbox_to_anchor=(0, 1.0))
+    axes[0].margins(y=0.25)
+    size = [row["nodes"] + row["edges"] for row in found["growth"]["rows"]]
+    for place, what, name, exponent in (
+        (axes[1], "total_seconds", "seconds a step", "time_exponent"),
+        (axes[2], "peak_mb", "peak memory (MB)", "memory_exponent"),
+    ):
+        place.loglog(size, [row[what] for row in found["growth"]["rows"]], "o-", color="#2a7f3f")
+        place.set_title(f"{name}: size^{found['growth'][exponent]:.2f}", fontsize=9)
+        place.set_xlabel("nodes + edges of one graph", fontsize=8)
+    for place in axes:
+        place.spines[["top", "right"]].set_visible(False)
+        place.tick_params(labelsize=8)
     figure.savefig(path, dpi=120)
 
 

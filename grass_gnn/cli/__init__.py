@@ -6,7 +6,19 @@ import sys
 
 import typer
 
-from grass_gnn.cli import datasets, demo, doctor, evaluate, info, predict, report, reproduce, train
+from grass_gnn.cli import (
+    datasets,
+    demo,
+    doctor,
+    embed,
+    evaluate,
+    explain,
+    info,
+    predict,
+    report,
+    reproduce,
+    train,
+)
 from grass_gnn.cli.common import EPILOG, err
 from grass_gnn.errors import GrassError
 
@@ -21,6 +33,8 @@ app = typer.Typer(
 )
 app.command(epilog=train.EXAMPLES)(train.train)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
+app.command(epilog=embed.EXAMPLES)(embed.embed)
+app.command(epilog=explain.EXAMPLES)(explain.explain)
 app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command(epilog=info.EXAMPLES)(info.info)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)

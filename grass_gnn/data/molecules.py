@@ -60,6 +60,13 @@ class Molecule(NamedTuple):
             edge_attr=torch.from_numpy(self.edge_attr).long(),
         )
 
+    def with_descriptors(self, numbers: Sequence[float]) -> Data:
+        """The graph for PyG, with numbers known of the molecule as a whole, if there are any."""
+        data = self.data
+        if len(numbers):
+            data.descriptors = torch.tensor([list(numbers)])  # [1, columns]
+        return data
+
 
 @dataclass(frozen=True)
 class MoleculeReader:

@@ -12,6 +12,7 @@ import io
 import logging
 import math
 import sys
+import zlib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,7 +55,10 @@ class Table:
     delimiter: str | None  # None: Parquet
 
     def __iter__(self) -> Iterator[Row]:
-        return _parquet_rows(self.path) if self.delimiter is None else self._text_rows()
+        try:
+            yield from _parquet_rows(self.path) if self.delimiter is None else self._text_rows()
+        except (OSError, EOFError, zlib.error) as error:  # such as a download that broke off
+            raise GrassError(f"The file {self.path} is damaged: {error}.") from None
 
     def place(self, name: str, option: str) -> int:
         """Number of the column of a name; of several, the first.

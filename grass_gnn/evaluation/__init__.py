@@ -1,5 +1,6 @@
 """Metrics, the paper's evaluation protocol, and trained models that predict."""
 
+from grass_gnn.evaluation.explanation import Explanation
 from grass_gnn.evaluation.metrics import LOWER_IS_BETTER, score
 from grass_gnn.evaluation.predictions import write_predictions
 from grass_gnn.evaluation.protocol import Evaluation, collect, evaluate, predict_split, validate
@@ -9,6 +10,7 @@ from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model, s
 __all__ = [
     "LOWER_IS_BETTER",
     "Evaluation",
+    "Explanation",
     "Prediction",
     "TrainedModel",
     "collect",

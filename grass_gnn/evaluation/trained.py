@@ -19,6 +19,7 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data import PackedDataset, pack
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.embedding import embed_split
+from grass_gnn.evaluation.explanation import Explanation, explain_graph
 from grass_gnn.evaluation.protocol import predict_split
 from grass_gnn.files import read_json, write_json, write_whole
 from grass_gnn.nn.model import GRASS
@@ -100,6 +101,19 @@ class TrainedModel:
         return embed_split(
             self.model, dataset, self.config, level, rewirings, seed, deterministic, _size(dataset)
         )
+
+    def explain(
+        self, graph: Data, rewirings: int = 16, seed: int = 0, deterministic: bool = False
+    ) -> Explanation:
+        """The attention of each edge of a graph (see :mod:`grass_gnn.evaluation.explanation`).
+
+        Args:
+            graph: One graph.
+            rewirings: How many random rewirings to average over.
+            seed: Of the rewirings.
+            deterministic: Let the rewirings follow from the graph itself.
+        """
+        return explain_graph(self.model, self.config, graph, rewirings, seed, deterministic)
 
 
 def _size(dataset: PackedDataset) -> int:

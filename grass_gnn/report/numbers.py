@@ -7,15 +7,6 @@ import math
 from grass_gnn.experiments.measured import Measured
 from grass_gnn.experiments.published import Published
 
-UNITS = {
-    "score": "",
-    "variance": "variance due to rewiring",
-    "epoch_seconds": "s an epoch",
-    "peak_memory": "MiB",
-    "preparation_seconds": "preprocessing",
-    "prepared_size": "GiB",
-    "dense_size": "GiB",
-}
 EMPTY = "–"
 
 

@@ -45,7 +45,8 @@ class BestWeights(Callback):
         metric = row["val_metric"]
         if metric is None or math.isnan(metric):  # not validated, or no score for such a split
             return
-        if self.sign * metric < self.best:
+        # Of equal scores the later: a few graphs are soon ranked right, by weights hardly trained.
+        if self.sign * metric <= self.best:
             self.best, self.epoch, self.waited = self.sign * metric, row["epoch"], 0
             self.weights = {n: v.detach().clone() for n, v in module.model.state_dict().items()}
         else:

@@ -263,13 +263,11 @@ def _divide(
 def _graph(
     molecule: Molecule, target: list[float], descriptors: list[float], task: TaskConfig
 ) -> Data:
-    data = molecule.data
+    data = molecule.with_descriptors(descriptors)
     if task.kind == "classification":
         data.y = torch.tensor([int(target[0])])  # [1]
     else:
         data.y = torch.tensor([target])  # [1, outputs]
-    if descriptors:
-        data.descriptors = torch.tensor([descriptors])  # [1, columns]
     return data
 
 

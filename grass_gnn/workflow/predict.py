@@ -88,9 +88,9 @@ def predict_table(
         with temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
             writer.writerow([guard(name) for name in table.columns] + ensemble.columns)
-            for number, (chunk, found) in enumerate(_chunks(table, column, pool)):
+            for number, (chunk, found) in enumerate(read_chunks(table, column, pool)):
                 read = [
-                    _with_descriptors(*one, numbers, ensemble)
+                    with_descriptors(*one, numbers, schema.descriptors)
                     for one in zip(chunk, found, strict=True)
                 ]
                 answers = _answer(
@@ -126,7 +126,7 @@ def guard(cell: str) -> str:
     return cell
 
 
-def _chunks(
+def read_chunks(
     table: Table, column: int, pool: ReadingPool
 ) -> Iterator[tuple[list[Row], Iterator[Molecule | str]]]:
     """Rows and their molecules; the next chunk is being read while this one is computed."""
@@ -141,8 +141,8 @@ def _chunks(
         yield waiting
 
 
-def _with_descriptors(
-    row: Row, molecule: Molecule | str, places: list[int], ensemble: Ensemble
+def with_descriptors(
+    row: Row, molecule: Molecule | str, places: list[int], names: Sequence[str]
 ) -> tuple[Molecule, list[float]] | str:
     """A molecule with its descriptors, or the reason why there is none."""
     if row.problem:
@@ -150,8 +150,7 @@ def _with_descriptors(
     if isinstance(molecule, str):
         return molecule
     try:
-        cells = [row.cells[place] for place in places]
-        return molecule, parse_descriptors(ensemble.schema.descriptors, cells)
+        return molecule, parse_descriptors(names, [row.cells[place] for place in places])
     except ValueError as error:
         return str(error)
 
@@ -175,12 +174,7 @@ def _answer(
     usable.sort(key=lambda item: len(item[1][0].x))
     if not usable:
         return [failed[place] for place in range(len(read))]
-    graphs = []
-    for _, (molecule, numbers) in usable:
-        data = molecule.data
-        if numbers:
-            data.descriptors = torch.tensor([numbers])  # [1, columns]
-        graphs.append(data)
+    graphs = [molecule.with_descriptors(numbers) for _, (molecule, numbers) in usable]
     predicted = ensemble.predict(graphs, rewirings, seed, deterministic)
     similarity = np.full(len(usable), math.nan)
     if reference is not None:

@@ -215,6 +215,7 @@ def test_real_sets_with_their_presets(shared_data: Path, tmp_path: Path, caplog)
 def test_generated_sets_are_kept_too(tmp_path: Path) -> None:
     config = GRASSConfig.preset("cluster", **{"encoding.steps": 4})
     first = prepare("cluster", config, tmp_path, generate=(3, 2, 2), seed=1)
-    assert first.unofficial_because.startswith("This is not the official cluster: it was generated here")
+    because = "This is not the official cluster: it was generated here"
+    assert first.unofficial_because.startswith(because)
     assert prepare("cluster", config, tmp_path, generate=(3, 2, 2), seed=1).from_cache
     assert not prepare("cluster", config, tmp_path, generate=(3, 2, 2), seed=2).from_cache

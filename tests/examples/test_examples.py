@@ -3,6 +3,8 @@
 import importlib.util
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -21,3 +23,22 @@ def test_preset_on_a_batch_is_rewired_anew():
     first, second = load("preset_on_a_batch").main()
     assert first.shape == (3, 1)
     assert not first.equal(second)
+
+
+SMALL = {"model.layers": 3, "model.dim": 16, "training.epochs": 4, "evaluation.rewirings": 2}
+
+
+def test_molecules_from_csv_gives_values_and_a_reason():
+    pytest.importorskip("rdkit")
+    *values, reason = load("molecules_from_csv").main(SMALL)
+    assert all(float(row["logP_std"]) > 0 for row in values)
+    assert reason["logP_pred"] == "" and "not valid" in reason["error"]
+
+
+def test_club_members_are_put_on_their_side():
+    assert load("club_of_two_leaders").main(epochs=40) > 0.7
+
+
+def test_links_within_groups_are_likelier_and_embeddings_tell_the_groups():
+    inside, across, accuracy = load("links_and_embeddings").main(epochs=12)
+    assert inside > across and accuracy > 0.8

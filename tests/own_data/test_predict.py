@@ -5,6 +5,7 @@ import gzip
 import math
 import shutil
 
+import numpy
 import pytest
 from conftest import TINY, read_csv, some_smiles, write_csv
 
@@ -184,3 +185,17 @@ def test_targets_in_the_table_are_scored(run, molecules, tmp_path, capsys):
     assert main(["predict", str(run), str(molecules), "-o", output]) == 0
     error = capsys.readouterr().err
     assert "80 predicted" in error and "mae" in error and "correlation" in error
+
+
+def test_embeddings_of_molecules_and_atoms(run, molecules, tmp_path, capsys):
+    path = write_csv(tmp_path / "in.csv", ["smiles"], [["CCO"], ["no"], ["c1ccccc1"], ["OCC"]])
+    arguments = ["embed", str(run), str(path), "--rewirings", "2", "-o"]
+    assert main([*arguments, str(tmp_path / "x.npz"), "--deterministic"]) == 0
+    found = numpy.load(tmp_path / "x.npz")
+    assert found["row"].tolist() == [0, 2, 3] and found["embedding"].shape == (3, 24)
+    assert numpy.allclose(found["embedding"][0], found["embedding"][2], atol=1e-5)
+    assert main([*arguments, str(tmp_path / "x.parquet"), "--level", "node"]) == 0
+    frame = pytest.importorskip("pandas").read_parquet(tmp_path / "x.parquet")
+    assert frame["row"].tolist() == [0] * 3 + [2] * 6 + [3] * 3 and frame["atom"].max() == 5
+    assert main([*arguments, str(tmp_path / "x.txt")]) == 1
+    assert ".npz" in capsys.readouterr().err

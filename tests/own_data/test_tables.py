@@ -1,6 +1,7 @@
 """Tables as strangers write them."""
 
 import csv
+import gzip
 import io
 
 import pytest
@@ -67,6 +68,13 @@ def test_headers(tmp_path):
     (tmp_path / "bad.csv.gz").write_bytes(b"\x1f\x8bnothing")
     with pytest.raises(GrassError, match=r"bad\.csv\.gz"):
         open_table(tmp_path / "bad.csv.gz")
+
+
+def test_a_file_that_breaks_off_is_named(tmp_path):
+    whole = gzip.compress(b"a,b\n" + b"".join(b"%d,x\n" % n for n in range(10**5)))
+    (tmp_path / "t.csv.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(GrassError, match=r"t\.csv\.gz is damaged"):
+        list(open_table(tmp_path / "t.csv.gz"))
 
 
 @pytest.mark.parametrize("text", ["1,5", "1_000", "a", "inf", "-Infinity", "1e999", "--1"])
