@@ -35,8 +35,11 @@ types: $(READY)  ## Types
 bench: $(READY)  ## Speed and memory, as ratios within one run (half an hour)
 	$(BIN)/python benchmarks/run.py
 
+CXX ?= g++
 sanitize: $(READY)  ## The fused kernel's tests under AddressSanitizer and UBSan
-	GRASS_SANITIZE=1 $(BIN)/python -m pytest -q tests/ops
+	GRASS_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 \
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	$(BIN)/python -m pytest -q tests/ops/test_native.py
 
 clean:  ## Remove the environment and what tools left
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -54,5 +54,6 @@ def demo(
         "Try next:\n"
         f"  grass-gnn evaluate {grass.folder} --rewirings 16\n"
         "  grass-gnn train cluster --generate 1000,200,200 --epochs 5 --set model.layers=16\n"
-        "  grass-gnn info zinc"
+        "  grass-gnn info zinc",
+        soft_wrap=True,
     )
