@@ -11,7 +11,7 @@ from grass_gnn.data.benchmarks import (
 )
 from grass_gnn.data.fingerprint import Fingerprint, content_hash, fingerprint
 from grass_gnn.data.loader import GraphLoader
-from grass_gnn.data.packed import PackedDataset, pack
+from grass_gnn.data.packed import PackedDataset, pack, pack_checked
 from grass_gnn.data.prepare import PreparedData, open_prepared, prepare, prepare_benchmark
 from grass_gnn.data.pyg import batch_from_data
 from grass_gnn.data.sbm import generate_cluster, generate_pattern
@@ -40,6 +40,7 @@ __all__ = [
     "load_benchmark",
     "open_prepared",
     "pack",
+    "pack_checked",
     "prepare",
     "prepare_benchmark",
     "rewire",

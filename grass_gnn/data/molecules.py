@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
+from grass_gnn.data.checking import CheckedGraph
 from grass_gnn.data.vocabulary import FEATURES, ogb_graph, zinc_graph
 from grass_gnn.errors import GrassError
 
@@ -58,6 +59,19 @@ class Molecule(NamedTuple):
             x=torch.from_numpy(self.x).long(),
             edge_index=torch.from_numpy(self.edge_index).long(),
             edge_attr=torch.from_numpy(self.edge_attr).long(),
+        )
+
+    def checked(self, numbers: Sequence[float] = ()) -> CheckedGraph:
+        """The graph as it is packed: what was read here is known to fit its vocabulary."""
+        return CheckedGraph(
+            num_nodes=len(self.x),
+            edge_index=torch.from_numpy(self.edge_index),
+            x=torch.from_numpy(self.x),
+            edge_attr=torch.from_numpy(self.edge_attr),
+            y=None,
+            weight=None,
+            descriptors=torch.tensor([list(numbers)]) if len(numbers) else None,  # [1, columns]
+            masks={},
         )
 
     def with_descriptors(self, numbers: Sequence[float]) -> Data:

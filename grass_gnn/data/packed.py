@@ -144,6 +144,19 @@ def pack(
     return from_tensors({name: tensors[name].to(shapes[name][0]) for name in shapes}, config)
 
 
+def pack_checked(
+    graphs: Sequence[CheckedGraph], config: GRASSConfig, *, workers: int | None = None
+) -> PackedDataset:
+    """Encode and pack graphs that need no checks, such as molecules that were read here."""
+    rows = _shard_rows(list(graphs), config)
+    if config.encoding.kind in ("decomposed-rrwp", "laplacian"):
+        spectra = list(encode_spectra(graphs, config.encoding, workers))
+        rows |= {name: torch.cat([found[name] for found in spectra]) for name in spectra[0]}
+    nodes = torch.tensor([graph.num_nodes for graph in graphs])
+    edges = torch.tensor([graph.edge_index.size(1) for graph in graphs])
+    return from_tensors(rows | pointers(nodes, edges), config)
+
+
 def from_tensors(tensors: dict[str, Tensor], config: GRASSConfig) -> PackedDataset:
     """A dataset from the tensors that :func:`packed_shapes` describes."""
     tensors = dict(tensors)

@@ -62,6 +62,16 @@ class TrainedModel:
                 prediction does not depend on the seed or on the other graphs.
         """
         dataset = pack(list(graphs), self.config, targets=False)
+        return self.predict_packed(dataset, rewirings, seed, deterministic)
+
+    def predict_packed(
+        self,
+        dataset: PackedDataset,
+        rewirings: int = 16,
+        seed: int = 0,
+        deterministic: bool = False,
+    ) -> Prediction:
+        """:meth:`predict` for graphs that are encoded and packed already."""
         samples = torch.stack(
             [
                 predict_split(

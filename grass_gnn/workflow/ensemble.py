@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
+from grass_gnn.data import pack_checked
+from grass_gnn.data.checking import CheckedGraph
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation import TrainedModel
 from grass_gnn.workflow.schema import TableSchema
@@ -63,10 +64,17 @@ class Ensemble:
         return SimilarityReference.load(first.folder, checksum)
 
     def predict(
-        self, graphs: Sequence[Data], rewirings: int, seed: int = 0, deterministic: bool = False
+        self,
+        graphs: Sequence[CheckedGraph],
+        rewirings: int,
+        seed: int = 0,
+        deterministic: bool = False,
     ) -> Spread:
         """Predict for graphs, over all models and rewirings."""
-        found = [model.predict(graphs, rewirings, seed, deterministic) for model in self.models]
+        found = []
+        for model in self.models:
+            dataset = pack_checked(graphs, model.config)
+            found.append(model.predict_packed(dataset, rewirings, seed, deterministic))
         means = torch.stack([one.mean for one in found])  # [models, M, outputs]
         own = torch.stack([one.std for one in found]).square().mean(dim=0).sqrt()
         between = means.std(dim=0, correction=0)

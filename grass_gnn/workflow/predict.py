@@ -174,7 +174,7 @@ def _answer(
     usable.sort(key=lambda item: len(item[1][0].x))
     if not usable:
         return [failed[place] for place in range(len(read))]
-    graphs = [molecule.with_descriptors(numbers) for _, (molecule, numbers) in usable]
+    graphs = [molecule.checked(numbers) for _, (molecule, numbers) in usable]
     predicted = ensemble.predict(graphs, rewirings, seed, deterministic)
     similarity = np.full(len(usable), math.nan)
     if reference is not None:

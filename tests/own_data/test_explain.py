@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from conftest import TINY, write_csv
+from small_tables import TINY, write_csv
 from torch_geometric.data import Data
 
 from grass_gnn import GRASS, GRASSConfig, load_model

@@ -3,7 +3,7 @@
 import networkx
 import pytest
 import torch
-from conftest import TINY, write_csv
+from small_tables import TINY, write_csv
 from torch_geometric.data import Data
 
 import grass_gnn

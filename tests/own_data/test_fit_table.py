@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from conftest import TINY, read_csv, some_smiles, write_csv
+from small_tables import TINY, read_csv, some_smiles, write_csv
 
 from grass_gnn import GRASSConfig, GrassError, load_model
 from grass_gnn.cli import main

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from conftest import some_smiles
+from small_tables import some_smiles
 
 from grass_gnn.data.molecules import (
     MoleculeReader,

@@ -7,7 +7,7 @@ import shutil
 
 import numpy
 import pytest
-from conftest import TINY, read_csv, some_smiles, write_csv
+from small_tables import TINY, read_csv, some_smiles, write_csv
 
 from grass_gnn import GrassError, load_model
 from grass_gnn.cli import main
