@@ -35,7 +35,7 @@ def write_whole(path: str | Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         reason = error.strerror or str(error)
         raise GrassError(f"The file {path} cannot be written: {reason}.") from error
@@ -84,8 +84,8 @@ def _umask() -> int:
     return current
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable; not every file system can."""
+def sync_folder(folder: Path) -> None:
+    """Make a new name in a folder durable; not every file system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

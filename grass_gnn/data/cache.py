@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grass_gnn.errors import GrassError
+from grass_gnn.files import sync_folder
 from grass_gnn.files import read_json
 
 try:
@@ -105,7 +106,7 @@ class CacheEntry:
             os.fsync(file.fileno())
         shutil.rmtree(self.folder, ignore_errors=True)  # a damaged one
         os.replace(temporary, self.folder)
-        _sync_folder(self.root)
+        sync_folder(self.root)
         return manifest
 
 
@@ -118,16 +119,6 @@ def hash_files(paths: list[Path]) -> str:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
     return digest.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new name in a folder durable; not every file system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 @contextlib.contextmanager
