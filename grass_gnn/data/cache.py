@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grass_gnn.errors import GrassError
-from grass_gnn.files import sync_folder
-from grass_gnn.files import read_json
+from grass_gnn.files import read_json, sync_folder
 
 try:
     import fcntl
