@@ -1,4 +1,4 @@
-"""What commands share: consoles, settings from options, progress."""
+"""What commands share: consoles, settings from options, help with examples."""
 
 from __future__ import annotations
 
