@@ -120,12 +120,17 @@ class BackwardThread {
   }
 
   void load_nodes(const Block& block) {
-    for (int node = block.first; node < block.last; node++)
-      for (int v = 0; v < w_.vectors(); v++) {
-        const size_t at = size_t(node - block.first) * w_.padded() + v * w_.lanes;
-        V::store(rows_ + at, normalised(w_, x_, node, x_norm_, block.group, v));
-        V::store(grads_ + at, x_output_.gradient(w_, node, block.group, v));
+    for (int v = 0; v < w_.vectors(); v++) {
+      const NormVector<D> input_norm(w_, x_norm_, block.group, v);
+      const GradientVector<D> passed(w_, x_output_, block.group, v);
+      for (int r = 0; r < block.last - block.first; r++) {
+        const size_t at = size_t(r) * w_.padded() + v * w_.lanes,
+                     row = size_t(block.first + r) * w_.width();
+        const F grad = w_.load(x_output_.grad + row, v), value = w_.load(x_output_.value + row, v);
+        V::store(rows_ + at, input_norm(w_.load(x_ + row, v)));
+        V::store(grads_ + at, passed(grad, value));
       }
+    }
   }
 
   // What the edges need of the nodes: their maps, and the gradients of their activations.
@@ -177,12 +182,15 @@ class BackwardThread {
     const Norm norm = e_norm_;
     const float* e = e_;
     const Output output = e_output_;
-    for (int r = 0; r < rows; r++)
-      for (int v = 0; v < w.vectors(); v++) {
-        const size_t at = size_t(r) * w.padded() + v * w.lanes;
-        V::store(input + at, normalised(w, e, order[r], norm, block.group, v));
-        V::store(grads + at, output.gradient(w, order[r], block.group, v));
+    for (int v = 0; v < w.vectors(); v++) {
+      const NormVector<D> input_norm(w, norm, block.group, v);
+      const GradientVector<D> passed(w, output, block.group, v);
+      for (int r = 0; r < rows; r++) {
+        const size_t at = size_t(r) * w.padded() + v * w.lanes, row = size_t(order[r]) * w.width();
+        V::store(input + at, input_norm(w.load(e + row, v)));
+        V::store(grads + at, passed(w.load(output.grad + row, v), w.load(output.value + row, v)));
       }
+    }
   }
 
   // One node: forward again, then back. The gradients of the three maps of its edges take the place

@@ -112,10 +112,12 @@ class ForwardThread {
     const float* e = e_;
     float *next = e_next_, *input = rows_, *projected = projected_;
     const Norm norm = e_norm_;
-    for (int r = 0; r < rows; r++)
-      for (int v = 0; v < w_.vectors(); v++)
+    for (int v = 0; v < w_.vectors(); v++) {
+      const NormVector<D> input_norm(w_, norm, block.group, v);
+      for (int r = 0; r < rows; r++)
         V::store(input + size_t(r) * d + v * w_.lanes,
-                 normalised(w_, e, order[r], norm, block.group, v));
+                 input_norm(w_.load(e + size_t(order[r]) * w_.width(), v)));
+    }
     if (removal_.is_on())
       for (int r = 0; r < rows; r++) keys_[r] = removal_.row_key(order[r]);
     edge_in_.multiply(input, d, rows, projected, 3 * d);

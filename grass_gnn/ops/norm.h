@@ -37,12 +37,21 @@ struct Norm {
   }
 };
 
+// Vector number v of a group's norm, in registers for many rows.
+template <int D>
+struct NormVector {
+  using F = typename Width<D>::F;
+  F shift, scale;
+  GRASS_INLINE NormVector(Width<D> w, Norm norm, int group, int v)
+      : shift(w.load(norm.shift + group * norm.stride, v)),
+        scale(w.load(norm.scale + group * norm.stride, v)) {}
+  GRASS_INLINE F operator()(F value) const { return (value - shift) * scale; }
+};
+
 template <int D>
 GRASS_INLINE typename Width<D>::F normalised(Width<D> w, const float* values, size_t row, Norm norm,
                                              int group, int v) {
-  const size_t at = group * norm.stride;
-  return (w.load(values + row * w.width(), v) - w.load(norm.shift + at, v)) *
-         w.load(norm.scale + at, v);
+  return NormVector<D>(w, norm, group, v)(w.load(values + row * w.width(), v));
 }
 
 // Sums of one thread over its rows of one group.

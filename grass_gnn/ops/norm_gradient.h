@@ -37,16 +37,22 @@ struct Output {
   Norm value_norm;  // what normalises `value`
   Norm norm;        // what the gradient passes
   NormGradient::View correction;
+};
 
-  // Of one row, before the norm.
-  template <int D>
-  GRASS_INLINE typename Width<D>::F gradient(Width<D> w, size_t row, int group, int v) const {
-    using V = typename Width<D>::V;
-    const size_t at = size_t(group) * w.padded() + v * w.lanes;
-    const auto normal = normalised(w, value, row, value_norm, group, v);
-    const auto g = w.load(grad + row * w.width(), v) - V::load(correction.mean + at);
-    return (g - V::load(correction.slope + at) * normal) *
-           w.load(norm.scale + group * norm.stride, v);
+// Vector number v of how gradients of a group pass its norm, in registers for many rows.
+template <int D>
+struct GradientVector {
+  using V = typename Width<D>::V;
+  using F = typename Width<D>::F;
+  NormVector<D> value_norm;
+  F mean, slope, scale;
+  GRASS_INLINE GradientVector(Width<D> w, const Output& output, int group, int v)
+      : value_norm(w, output.value_norm, group, v),
+        mean(V::load(output.correction.mean + size_t(group) * w.padded() + v * w.lanes)),
+        slope(V::load(output.correction.slope + size_t(group) * w.padded() + v * w.lanes)),
+        scale(w.load(output.norm.scale + group * output.norm.stride, v)) {}
+  GRASS_INLINE F operator()(F grad, F value) const {
+    return (grad - mean - slope * value_norm(value)) * scale;
   }
 };
 
