@@ -44,6 +44,8 @@ def fused_layers(
         seed=int(torch.randint(2**62, ())) if removal else 0,
         statistics=torch.stack(given).unflatten(0, (len(layers), 2)) if given else None,
         first_layer=first,
+        synchronise=any(getattr(norm, "synchronised", False) for norm in norms)
+        and layers[0].training,
     )
     for norm, (mean, var) in zip(norms, out.statistics.flatten(0, 1), strict=True):
         if isinstance(norm, BatchNorm) and norm.collecting:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from grass_gnn.ops.processes import add_up_processes
 from grass_gnn.ops.reference import EPSILON
 
 ZERO_DEVIATION = 1e-6  # a channel that varies less is constant up to rounding
@@ -24,9 +25,19 @@ def moments(v: Tensor) -> tuple[Tensor, Tensor]:
     return mean, variance
 
 
+def common_moments(v: Tensor) -> tuple[Tensor, Tensor]:
+    """The same over the rows of all processes (:mod:`grass_gnn.ops.processes`)."""
+    rows = add_up_processes(torch.tensor(float(v.size(0)), device=v.device))
+    mean = add_up_processes(v.sum(dim=0)) / rows
+    squares = add_up_processes((v - mean).square().sum(dim=0))
+    return mean, squares / (rows - 1).clamp(min=1)
+
+
 class BatchAverages(nn.Module):
     """The plain average of the means and variances of batches, each batch with equal weight."""
 
+    synchronised = False  # whether training takes the moments over all processes
+    frozen = False  # whether the averages stay as they are, whatever goes through
     mean: Tensor
     var: Tensor
     num_batches: Tensor
@@ -39,6 +50,10 @@ class BatchAverages(nn.Module):
         # Whether there is anything to use, as a Python bool so that compiled code can branch on it.
         self.known = False
         self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
+
+    def batch_moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the rows of a batch, wherever they are."""
+        return common_moments(v) if self.synchronised and self.training else moments(v)
 
     def refresh(self) -> None:
         """Look again at whether any batch was averaged."""
@@ -80,7 +95,7 @@ class BatchNorm(BatchAverages):
         if self.known and not self.training and not self.collecting:
             mean, var = self.mean, self.var
         else:
-            mean, var = moments(v)
+            mean, var = self.batch_moments(v)
             if self.collecting:
                 self.add(mean, var)
         return (v - mean) * torch.rsqrt(var + EPSILON)
@@ -95,7 +110,7 @@ class InputNorm(BatchAverages):
     def forward(self, v: Tensor) -> Tensor:
         """Normalise rows [M, d]."""
         if self.training or not self.known:
-            mean, var = moments(v)
+            mean, var = self.batch_moments(v)
             if self.training:
                 self.add(mean, var)
         else:
@@ -168,7 +183,7 @@ def collect_statistics(model: nn.Module) -> Iterator[None]:
 
     The model is put in evaluation mode (no edge removal), and earlier statistics are forgotten.
     """
-    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
+    norms = [norm for norm in model.modules() if isinstance(norm, BatchNorm) and not norm.frozen]
     model.eval()
     for norm in norms:
         norm.reset()
@@ -181,10 +196,17 @@ def collect_statistics(model: nn.Module) -> Iterator[None]:
             norm.refresh()
 
 
+def synchronise_norms(model: nn.Module) -> None:
+    """In training, take the moments of batches over all processes that train together."""
+    for module in model.modules():
+        if isinstance(module, BatchAverages):
+            module.synchronised = True
+
+
 def reset_statistics(model: nn.Module) -> None:
     """Forget collected statistics of the layer norms, so that validation uses its own batches."""
     for module in model.modules():
-        if isinstance(module, BatchNorm):
+        if isinstance(module, BatchNorm) and not module.frozen:
             module.reset()
 
 

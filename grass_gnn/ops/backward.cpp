@@ -25,6 +25,7 @@ struct BackwardState {
   NormGradient node_norm, edge_norm;
   GroupSums node_sums, edge_sums;
   std::vector<WeightGradients> gradients;  // one per thread
+  bool failed = false;                     // to add up over processes; thread 0 alone does
 
   BackwardState(const GrassStack& s, const Plan& p)
       : stack(s), plan(p), w(s.width), barrier(p.threads), projected(4 * s.nodes * w.padded()),
@@ -352,7 +353,10 @@ class BackwardThread {
   void finish_norm(GroupSums& sums, NormGradient& norm) {
     const auto merge = [](Sums& a, const Sums& b) { merge_plain(a, b); };
     sums.finish(side_->shares, thread_, merge,
-                [&](int group, const Sums& total) { norm.set(stack_, group, total); });
+                [&](int group, Sums& total) {
+                  if (stack_.add_up && !s_.failed) s_.failed = !add_up_processes(stack_, total);
+                  norm.set(stack_, group, total);
+                });
   }
 
   BackwardState<D>& s_;
@@ -385,6 +389,7 @@ void backward(const GrassStack& stack) {
   for (int t = 0; t < plan.threads; t++)
     threads.push_back(std::make_unique<BackwardThread<D>>(state, t));
   run_threads(plan.threads, [&](int t) { threads[t]->run(); });
+  if (state.failed) throw std::runtime_error("add_up");
 }
 
 }  // namespace grass

@@ -19,6 +19,7 @@ struct ForwardState {
   Buffer active;                // [N, padded]: mish of the aggregated nodes
   std::vector<float> identity;  // the norm of the first layer's input
   GroupSums node_sums, edge_sums;
+  bool failed = false;  // to add up over processes; thread 0 alone does
 
   ForwardState(const GrassStack& s, const Plan& p)
       : stack(s), plan(p), w(s.width), barrier(p.threads), projected(4 * s.nodes * w.padded()),
@@ -187,7 +188,8 @@ class ForwardThread {
   // input.
   void finish_norm(int l, int kind, GroupSums& sums) {
     const auto merge = [](Sums& a, const Sums& b) { merge_moments(a, b); };
-    sums.finish(side_->shares, thread_, merge, [&](int group, const Sums& moments) {
+    sums.finish(side_->shares, thread_, merge, [&](int group, Sums& moments) {
+      if (stack_.add_up && !s_.failed) s_.failed = !add_up_moments(stack_, moments);
       const int d = w_.width();
       const size_t at = size_t(l) * 2 + kind;
       float* affine = stack_.affine + at * Norm::size(stack_, plan_.groups) + group * 2 * d;
@@ -258,6 +260,7 @@ void forward(const GrassStack& stack) {
   for (int t = 0; t < plan.threads; t++)
     threads.push_back(std::make_unique<ForwardThread<D>>(state, t));
   run_threads(plan.threads, [&](int t) { threads[t]->run(); });
+  if (state.failed) throw std::runtime_error("add_up");
 }
 
 }  // namespace grass

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from grass_gnn.ops.operators import NORMS, stack
 from grass_gnn.ops.order import EdgeOrder
+from grass_gnn.ops.processes import joined
 from grass_gnn.ops.reference import LayerWeights
 
 Norm = Literal["batch", "instance", "none"]
@@ -47,6 +48,7 @@ def grass_stack(
     seed: int | Tensor = 0,
     statistics: Tensor | None = None,
     first_layer: int = 0,
+    synchronise: bool = False,
 ) -> StackOutput:
     """Run a stack of GRASS layers, each followed by its norm.
 
@@ -67,6 +69,8 @@ def grass_stack(
         seed: Of random edge removal; see :func:`grass_gnn.ops.removal_mask`.
         statistics: Means and variances [L, 2, 2, d] to normalise by instead of the batch's own.
         first_layer: Number of the first layer, where the stack is a part of a larger one.
+        synchronise: Take the moments of a batch norm over all processes of :mod:`processes`, which
+            then must all call this; it makes no difference where there is only one.
     """
     if norm not in NORMS:
         raise ValueError(f"norm is {norm!r}, but must be one of {', '.join(NORMS)}")
@@ -90,6 +94,7 @@ def grass_stack(
         removal,
         seed - 2**64 if seed >= 2**63 else seed,
         first_layer,
+        synchronise and joined() and norm == "batch" and statistics is None,
         save,
     )
     return StackOutput(outputs[0], outputs[1], outputs[2].detach())

@@ -2,6 +2,7 @@
 // loaded.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -116,6 +117,35 @@ inline void merge_moments(Sums& a, const Sums& b) {
   if (b.rows == 0) return;
   merge_moments(a, b.rows, b.first.data(), b.second.data(), 0, a.first.size());
   a.rows += b.rows;
+}
+
+// Sums of the rows of all processes, in place; false if they could not be had.
+inline bool add_up_processes(const GrassStack& stack, Sums& sums) {
+  const size_t size = sums.first.size();
+  std::vector<double> all(1 + 2 * size);
+  all[0] = sums.rows;
+  std::copy(sums.first.begin(), sums.first.end(), all.begin() + 1);
+  std::copy(sums.second.begin(), sums.second.end(), all.begin() + 1 + size);
+  if (stack.add_up(all.data(), all.size()) != 0) return false;
+  sums.rows = all[0];
+  std::copy_n(all.begin() + 1, size, sums.first.begin());
+  std::copy_n(all.begin() + 1 + size, size, sums.second.begin());
+  return true;
+}
+
+// The same for moments: they travel as Σ v and Σ v², which double has digits enough for.
+inline bool add_up_moments(const GrassStack& stack, Sums& moments) {
+  for (size_t c = 0; c < moments.first.size(); c++) {
+    moments.second[c] += moments.rows * moments.first[c] * moments.first[c];
+    moments.first[c] *= moments.rows;
+  }
+  const bool done = add_up_processes(stack, moments);
+  for (size_t c = 0; c < moments.first.size(); c++) {
+    moments.first[c] /= std::max(moments.rows, 1.0);
+    const double square = moments.rows * moments.first[c] * moments.first[c];
+    moments.second[c] = std::max(moments.second[c] - square, 0.0);
+  }
+  return done;
 }
 
 // Adds the moments of value(v, r) for all rows r; it is called once for each vector. Deviations are

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from grass_gnn.ops import reuse
 from grass_gnn.ops.build import library
+from grass_gnn.ops.processes import Callback, SumsOfProcesses
 
 NORMS = ("none", "batch", "instance")  # in the order of the C++
 Stack = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -33,6 +34,7 @@ class _Arguments(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("x_saved", "e_saved", "affine", "statistics")),
         *((name, ctypes.c_void_p) for name in ("grad_x_out", "grad_e_out", "grad_x", "grad_e")),
         ("grad_weights", ctypes.c_void_p),
+        ("add_up", Callback),
     )
 
 
@@ -45,6 +47,7 @@ def _call(
     order: list[Tensor],
     settings: dict[str, Any],
     tensors: dict[str, Tensor | None],
+    synchronise: bool,
 ) -> None:
     """Call a function of the library on contiguous forms of the tensors."""
     names = ("tail_ptr", "tail_order", "head_ptr", "head_order", "graph_ptr")
@@ -52,6 +55,7 @@ def _call(
     tensors |= {name: part.int() for name, part in zip(names, order, strict=True)}
     alive = {name: None if t is None else t.contiguous() for name, t in tensors.items()}
     (nodes, width), (layers, size) = x.shape, weights.shape
+    sums = SumsOfProcesses() if synchronise else None
     arguments = _Arguments(
         nodes=nodes,
         edges=e.size(0),
@@ -63,11 +67,15 @@ def _call(
         **settings,
         **{name: None if t is None else t.data_ptr() for name, t in alive.items()},
     )
+    if sums is not None:
+        arguments.add_up = sums.callback
     status = getattr(library(), function)(ctypes.byref(arguments))
     if status == 1:
         raise ValueError("order does not fit edge_index, or an edge joins two graphs")
     if status == 2:
         raise MemoryError(f"{function} ran out of memory")
+    if sums is not None and sums.error is not None:
+        raise sums.error
     if status != 0:
         raise RuntimeError(f"{function} failed")
 
@@ -99,6 +107,7 @@ def stack(
     removal: float,
     seed: int,
     first_layer: int,
+    synchronise: bool,
     save: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Run the layers of ``weights``.
@@ -125,7 +134,7 @@ def stack(
         "affine": affine,
         "statistics": statistics,
     }
-    _call("grass_stack_forward", x, e, weights, edge_index, order, settings, tensors)
+    _call("grass_stack_forward", x, e, weights, edge_index, order, settings, tensors, synchronise)
     return outputs
 
 
@@ -174,6 +183,7 @@ def stack_backward(
     removal: float,
     seed: int,
     first_layer: int,
+    synchronise: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, e and the weights, from those of the outputs."""
     if weights.size(0) == 0:
@@ -193,7 +203,7 @@ def stack_backward(
         "grad_e": grads[1],
         "grad_weights": grads[2],
     }
-    _call("grass_stack_backward", x, e, weights, edge_index, order, settings, tensors)
+    _call("grass_stack_backward", x, e, weights, edge_index, order, settings, tensors, synchronise)
     return grads
 
 
@@ -234,7 +244,7 @@ def _backward(
         given,
         *ctx.settings,
     )
-    return (*grads, None, [None] * len(order), *[None] * 8)
+    return (*grads, None, [None] * len(order), *[None] * 9)
 
 
 stack.register_autograd(_backward, setup_context=_setup_context)

@@ -29,6 +29,9 @@ struct GrassStack {
   const float *grad_x_out, *grad_e_out;
   float *grad_x, *grad_e;  // [N, d], [E, d]
   float* grad_weights;     // [L, P]
+
+  // Adds up sums over all processes that share the batch norm, and returns 0; or null.
+  int (*add_up)(double* sums, int64_t count);
 };
 
 // What the C functions return.
