@@ -13,9 +13,10 @@ from torch import Tensor
 from grass_gnn.data import pack_checked
 from grass_gnn.data.checking import CheckedGraph
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation import TrainedModel
+from grass_gnn.evaluation import Prediction, TrainedModel
 from grass_gnn.workflow.schema import TableSchema
 from grass_gnn.workflow.similarity import SimilarityReference
+from grass_gnn.workflow.stored_calibration import Calibration
 
 
 class Spread(NamedTuple):
@@ -31,17 +32,28 @@ class Spread(NamedTuple):
         return Spread(*(part[number] for part in self))
 
 
+def combine(predictions: Sequence[Prediction]) -> Spread:
+    """What several models predict, as one."""
+    means = torch.stack([one.mean for one in predictions])  # [models, M, outputs]
+    own = torch.stack([one.std for one in predictions]).square().mean(dim=0).sqrt()
+    between = means.std(dim=0, correction=0)
+    return Spread(means.mean(dim=0), (own.square() + between.square()).sqrt(), own, between)
+
+
 class Ensemble:
     """Trained models that answer the same question about molecules.
 
     Args:
         models: The models; their run folders must be known.
+        calibration: What is applied to their predictions.
     """
 
-    def __init__(self, models: Sequence[TrainedModel]) -> None:
+    def __init__(
+        self, models: Sequence[TrainedModel], calibration: Calibration | None = None
+    ) -> None:
         if not models:
             raise GrassError("A prediction needs at least one trained model.")
-        self.models = list(models)
+        self.models, self.calibration = list(models), calibration
         schemas = [TableSchema.from_card(model.card) for model in models]
         if schemas[0] is None:
             raise GrassError(f"The model in {models[0].folder} was not trained on molecules.")
@@ -71,14 +83,18 @@ class Ensemble:
         deterministic: bool = False,
     ) -> Spread:
         """Predict for graphs, over all models and rewirings."""
-        found = []
-        for model in self.models:
-            dataset = pack_checked(graphs, model.config)
-            found.append(model.predict_packed(dataset, rewirings, seed, deterministic))
-        means = torch.stack([one.mean for one in found])  # [models, M, outputs]
-        own = torch.stack([one.std for one in found]).square().mean(dim=0).sqrt()
-        between = means.std(dim=0, correction=0)
-        return Spread(means.mean(dim=0), (own.square() + between.square()).sqrt(), own, between)
+        found = combine(
+            [
+                model.predict_packed(
+                    pack_checked(graphs, model.config), rewirings, seed, deterministic
+                )
+                for model in self.models
+            ]
+        )
+        if self.calibration is None:
+            return found
+        stds = (self.calibration.std(part) for part in found[1:])
+        return Spread(self.calibration.mean(found.mean), *stds)
 
     @property
     def columns(self) -> list[str]:

@@ -16,10 +16,13 @@ from grass_gnn.config import GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data import prepare
 from grass_gnn.data.splits import DEFAULT_SHARES
 from grass_gnn.data.vocabulary import FEATURES
+from grass_gnn.errors import GrassError
+from grass_gnn.locks import locked
 from grass_gnn.progress import Progress, reporting
 from grass_gnn.training import Run, check_folder, train
-from grass_gnn.workflow.dataset import read_tables
+from grass_gnn.workflow.dataset import TableData, read_tables
 from grass_gnn.workflow.defaults import data_settings, default_settings
+from grass_gnn.workflow.run_folders import FOLDS
 from grass_gnn.workflow.similarity import SimilarityReference
 
 # Well-known molecules, with Crippen's logP and the polar surface (TPSA) as RDKit computes them.
@@ -45,12 +48,15 @@ def fit_table(
     config: GRASSConfig | None = None,
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
+    split_seed: int | None = None,
     resume: bool = False,
     workers: int = 1,
     logger: str | None = None,
     console: Console | None = None,
     say: Callable[[str], None] = lambda sentence: None,
     progress: Progress | None = None,
+    devices: int | str | None = None,
+    nodes: int | None = None,
 ) -> Run:
     """Train on molecules, and leave a run folder that ``predict`` needs nothing beside.
 
@@ -70,15 +76,21 @@ def fit_table(
         config: Settings of model and training; what suits the size of the data if not given.
         settings: Changes to them, by dotted name.
         seed: Of everything random.
+        split_seed: Of a random split; ``seed`` if not given. Models of an ensemble with the same
+            split have validation rows in common, on which the ensemble can be calibrated.
         resume: Go on with an interrupted run.
         workers: Threads that prepare batches.
         logger: Another place to log to.
         console: Where the progress of training goes.
         say: Told what was found in the table, a sentence at a time.
         progress: Told about reading and evaluation; a bar on a terminal if not given.
+        devices: Processes on each machine that share each batch.
+        nodes: Machines.
     """
     out = Path(out)
     check_folder(out, resume)
+    if (out / FOLDS).exists():
+        raise GrassError(f"{out} holds a cross-validation: give another --out, or --folds.")
     with reporting(progress) as report:
         data = read_tables(
             path,
@@ -92,30 +104,74 @@ def fit_table(
             descriptors=descriptors,
             task=task,
             bad_rows=bad_rows,
-            seed=seed,
+            seed=seed if split_seed is None else split_seed,
             progress=report,
         )
     for sentence in data.said:
         say(sentence)
-    inputs = FEATURES[features].model_copy(update={"descriptors": len(descriptors)})
-    chosen = plan(data.splits["train"], inputs, data.task, config, settings)
-    say(_describe(chosen))
-    prepared = prepare(data.splits, chosen, out / DATA_FOLDER, progress=progress)
-    prepared = replace(prepared, origin={"prepared": prepared.folder.name, "table": str(path)})
-    data.write_account(out)
-    checksum = SimilarityReference.of(data.fingerprints).save(out)
-    return train(
+    chosen = plan_table(data, config, settings)
+    say(describe(chosen))
+    return train_table(
+        data,
         chosen,
-        prepared,
         out,
-        seed,
-        resume,
-        workers,
+        path,
+        seed=seed,
+        resume=resume,
+        workers=workers,
         logger=logger,
         console=console,
         progress=progress,
-        card={"table": data.schema.model_dump(), "similarity_sha256": checksum},
+        devices=devices,
+        nodes=nodes,
     )
+
+
+def train_table(
+    data: TableData,
+    config: GRASSConfig,
+    out: Path,
+    path: str | Path,
+    *,
+    seed: int = 0,
+    resume: bool = False,
+    workers: int = 1,
+    logger: str | None = None,
+    console: Console | None = None,
+    progress: Progress | None = None,
+    devices: int | str | None = None,
+    nodes: int | None = None,
+) -> Run:
+    """Train on a table that was read from ``path``; see :func:`fit_table` for the rest."""
+    with locked(out):
+        check_folder(out, resume)
+        prepared = prepare(data.splits, config, out / DATA_FOLDER, progress=progress)
+        prepared = replace(prepared, origin={"prepared": prepared.folder.name, "table": str(path)})
+        data.write_account(out)
+        checksum = SimilarityReference.of(data.fingerprints).save(out)
+        return train(
+            config,
+            prepared,
+            out,
+            seed,
+            resume,
+            workers,
+            logger=logger,
+            console=console,
+            progress=progress,
+            card={"table": data.schema.model_dump(), "similarity_sha256": checksum},
+            devices=devices,
+            nodes=nodes,
+        )
+
+
+def plan_table(
+    data: TableData, config: GRASSConfig | None = None, settings: Mapping[str, Any] | None = None
+) -> GRASSConfig:
+    """:func:`plan` for a table."""
+    columns = {"descriptors": len(data.schema.descriptors)}
+    inputs = FEATURES[data.schema.features].model_copy(update=columns)
+    return plan(data.splits["train"], inputs, data.task, config, settings)
 
 
 def plan(
@@ -162,7 +218,8 @@ def _training_targets(data: Data) -> Any:
     return data.y if data.get("train_mask") is None else data.y[data.train_mask]
 
 
-def _describe(config: GRASSConfig) -> str:
+def describe(config: GRASSConfig) -> str:
+    """Model and training in a sentence."""
     model, training = config.model, config.training
     stopping = f", patience {training.patience}" if training.patience else ""
     return (

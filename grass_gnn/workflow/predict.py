@@ -14,14 +14,16 @@ import torch
 from torch import Tensor
 
 from grass_gnn.data.molecules import MAX_ATOMS, Molecule, MoleculeReader, ReadingPool
+from grass_gnn.data.spreadsheets import guard
 from grass_gnn.data.tables import Row, Table, open_table
 from grass_gnn.evaluation import TrainedModel
 from grass_gnn.files import write_whole
 from grass_gnn.progress import Progress, silent
-from grass_gnn.workflow.dataset import parse_descriptors
 from grass_gnn.workflow.ensemble import Ensemble
+from grass_gnn.workflow.rows import parse_descriptors
 from grass_gnn.workflow.scoring import RunningScore
 from grass_gnn.workflow.similarity import SimilarityReference
+from grass_gnn.workflow.stored_calibration import find_calibration
 
 CHUNK = 2048  # rows in memory at a time
 
@@ -35,6 +37,7 @@ class PredictionSummary:
     failed: int
     warned: int
     scores: dict[str, float]  # where the table holds the targets, too
+    calibration: str = ""  # whether one was applied, in a few words
 
 
 def predict_table(
@@ -47,6 +50,7 @@ def predict_table(
     seed: int = 0,
     deterministic: bool = False,
     max_atoms: int = MAX_ATOMS,
+    calibrated: bool = True,
     workers: int | None = None,
     progress: Progress = silent,
 ) -> PredictionSummary:
@@ -66,10 +70,16 @@ def predict_table(
         seed: Of the rewirings.
         deterministic: Atoms in canonical order, and rewirings that follow from the molecule alone.
         max_atoms: Larger molecules get a reason instead of a value.
+        calibrated: Apply the calibration that :func:`calibrate` left in the run folder, if any.
         workers: Processes that read molecules.
         progress: Told how many rows are done, of 0 (as the number is not known before).
     """
-    ensemble = Ensemble(models)
+    calibration, said = find_calibration(models) if calibrated else (None, "")
+    if calibration is not None:
+        said = calibration.factors
+        if calibration.rewirings != rewirings:
+            said += f" (fitted with {calibration.rewirings} rewirings, not {rewirings})"
+    ensemble = Ensemble(models, calibration)
     table = open_table(source)
     schema = ensemble.schema
     column = table.place(smiles or schema.smiles, "--smiles")
@@ -87,7 +97,7 @@ def predict_table(
         delimiter = "\t" if ".tsv" in Path(target).name.lower() else ","
         with temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
-            writer.writerow([guard(name) for name in table.columns] + ensemble.columns)
+            writer.writerow([guard(name) for name in table.columns + ensemble.columns])
             for number, (chunk, found) in enumerate(read_chunks(table, column, pool)):
                 read = [
                     with_descriptors(*one, numbers, schema.descriptors)
@@ -97,13 +107,13 @@ def predict_table(
                     read, ensemble, reference, rewirings, seed + (number << 20), deterministic
                 )
                 for row, answer in zip(chunk, answers, strict=True):
-                    writer.writerow([guard(cell) for cell in row.cells] + answer.cells)
+                    writer.writerow([guard(cell) for cell in row.cells + answer.cells])
                     failed += answer.mean is None
                     warned += bool(answer.warning)
                     score.add(row, answer.mean, answer.std)
                 rows += len(chunk)
                 progress("Predicting", rows, 0)
-    return PredictionSummary(rows, rows - failed, failed, warned, score.result())
+    return PredictionSummary(rows, rows - failed, failed, warned, score.result(), said)
 
 
 @dataclass(frozen=True)
@@ -114,16 +124,6 @@ class Answer:
     mean: Tensor | None = None  # [outputs]
     std: Tensor | None = None  # [outputs]
     warning: str = ""
-
-
-def guard(cell: str) -> str:
-    """A cell that a spreadsheet would take for a formula, as the text that it is."""
-    if cell[:1] in "=+-@\t\r" and cell[:1]:
-        try:
-            float(cell)
-        except ValueError:
-            return "'" + cell
-    return cell
 
 
 def read_chunks(

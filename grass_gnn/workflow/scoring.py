@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from grass_gnn.config import METRICS
 from grass_gnn.data.tables import Row, Table
 from grass_gnn.evaluation import score
+from grass_gnn.evaluation.calibration import rank_correlation
 from grass_gnn.workflow.ensemble import Ensemble
 
 _MOST = 100_000  # rows that are scored: memory must not grow with the file
@@ -53,9 +53,7 @@ class RunningScore:
         mean, target = torch.stack(self.means), torch.stack(self.targets)  # [M, outputs] each
         found = {name: score(self.task, mean, target, name) for name in METRICS[self.task.kind]}
         if self.task.kind == "regression":
-            error = (mean - target).abs().flatten()
-            known = ~torch.isnan(error)
-            spread = torch.stack(self.stds).flatten()[known]
-            if len(spread.unique()) > 1:
-                found["spread-error correlation"] = float(spearmanr(spread, error[known])[0])
+            correlation = rank_correlation(torch.stack(self.stds), (mean - target).abs())
+            if correlation is not None:
+                found["spread-error correlation"] = correlation
         return {name: value for name, value in found.items() if not math.isnan(value)}

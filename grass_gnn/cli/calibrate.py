@@ -1,0 +1,101 @@
+"""``grass-gnn calibrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from grass_gnn.cli.common import examples, out, print_json
+from grass_gnn.progress import reporting
+from grass_gnn.workflow import Calibration
+from grass_gnn.workflow import calibrate as calibrate_runs
+from grass_gnn.workflow.run_folders import run_folders
+from grass_gnn.workflow.stored_calibration import SpreadCalibration, file_name
+
+EXAMPLES = examples(
+    "grass-gnn calibrate runs/solubility",
+    "grass-gnn calibrate runs/a --ensemble runs/b --ensemble runs/c",
+    "grass-gnn calibrate runs/a --data held_out.csv --no-store",
+)
+
+_LOW = 0.1  # rank correlation below which a spread says next to nothing
+
+
+def calibrate(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    ensemble: Annotated[
+        list[Path] | None, typer.Option(help="Another run to average with; may be repeated.")
+    ] = None,
+    rewirings: Annotated[int, typer.Option(help="Rewirings to average over.", min=1)] = 16,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="A table with targets that no run has seen; the run's validation split "
+            "if not given."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the rewirings.", min=0)] = 0,
+    store: Annotated[
+        bool, typer.Option(help="Let predict apply what is found; else only tell.")
+    ] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare error bars with errors on validation rows, and scale them for predict."""
+    with reporting() as progress:
+        found = calibrate_runs(
+            run,
+            ensemble or (),
+            rewirings=rewirings,
+            data=data,
+            seed=seed,
+            store=store,
+            progress=progress,
+        )
+    if json:
+        print_json(found.model_dump(mode="json"))
+        return
+    out.print(_probabilities(found) if found.probabilities else _spreads(found))
+    for one in found.targets:
+        _comment(one)
+    applied = "predict applies this from now on" if store else "predict is not changed"
+    out.print(f"{found.rows:,} rows ({found.source}); {applied}.", highlight=False)
+    plot = run_folders(run)[0] / f"{file_name(found.models)}.png"
+    out.print(f"The plot is {plot}.", highlight=False)
+
+
+def _comment(one: SpreadCalibration) -> None:
+    if one.without_spread:
+        out.print(f"{one.target}: {one.without_spread} rows have no spread, and do not count.")
+    if (one.rank_correlation or 0.0) < _LOW:
+        out.print(
+            f"{one.target}: the spread hardly says which predictions are off; scaling mends how "
+            "large it is on the whole, no more.",
+            highlight=False,
+        )
+
+
+def _spreads(found: Calibration) -> Table:
+    table = Table("target", "", "as predicted", "scaled")
+    for one in found.targets:
+        rank = "–" if one.rank_correlation is None else f"{one.rank_correlation:z.2f}"
+        # The standard error of a Gaussian's scale is 1 / √(2n) of it.
+        factor = f"× {one.scale:.3g} (± {(2 * one.rows) ** -0.5:.0%})"
+        table.add_row(one.target, "standard deviation", "", factor)
+        table.add_row("", "miscalibration area", f"{one.area:.3f}", f"{one.scaled_area:.3f}")
+        for count, share in enumerate(("68 %", "95 %")):
+            shares = [f"{values[count]:.0%}" for values in (one.within, one.scaled_within)]
+            table.add_row("", f"errors within {count + 1} std ({share})", *shares)
+        table.add_row("", "rank correlation with error", rank, rank, end_section=True)
+    return table
+
+
+def _probabilities(found: Calibration) -> Table:
+    table = Table("", "as predicted", "with temperature")
+    if (one := found.probabilities) is not None:
+        table.add_row("temperature", "1", f"{one.temperature:.3g}")
+        table.add_row("expected calibration error", f"{one.error:.4f}", f"{one.scaled_error:.4f}")
+        table.add_row("log loss", f"{one.log_loss:.4f}", f"{one.scaled_log_loss:.4f}")
+    return table
