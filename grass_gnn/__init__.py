@@ -28,15 +28,20 @@ __all__ = [
     "GraphBatch",
     "GrassError",
     "TrainedModel",
+    "finetune",
     "fit",
     "load_model",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``fit`` when it is asked for: it brings Lightning along."""
-    if name == "fit":
-        from grass_gnn.workflow import fit
+    """Import what trains when it is asked for: it brings Lightning, or scikit-learn, along."""
+    if name in ("fit", "finetune"):
+        from grass_gnn import workflow
 
-        return fit
+        return getattr(workflow, name)
+    if name in ("GRASSClassifier", "GRASSRegressor"):
+        from grass_gnn.workflow import estimators
+
+        return getattr(estimators, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,20 +7,24 @@ import sys
 import typer
 
 from grass_gnn.cli import (
+    calibrate,
     datasets,
     demo,
     doctor,
     embed,
     evaluate,
     explain,
+    export,
+    finetune,
     info,
     predict,
     report,
     reproduce,
     train,
+    tune,
 )
 from grass_gnn.cli.common import EPILOG, err
-from grass_gnn.errors import GrassError
+from grass_gnn.errors import GrassError, is_out_of_memory
 
 app = typer.Typer(
     name="grass-gnn",
@@ -32,9 +36,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=train.EXAMPLES)(train.train)
+app.command(epilog=tune.EXAMPLES)(tune.tune)
+app.command(epilog=finetune.EXAMPLES)(finetune.finetune)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
+app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command(epilog=embed.EXAMPLES)(embed.embed)
 app.command(epilog=explain.EXAMPLES)(explain.explain)
+app.command(epilog=export.EXAMPLES)(export.export)
 app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command(epilog=info.EXAMPLES)(info.info)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
@@ -63,6 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
     except typer.Exit as stop:
         status = stop.exit_code
     except Exception as error:
+        if not debug and is_out_of_memory(error):
+            err.print("[bold red]Error:[/] There is not enough memory: try smaller batches.")
+            return 1
         if debug or not hasattr(error, "format_message"):
             raise
         usage = error.format_message()

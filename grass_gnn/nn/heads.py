@@ -38,15 +38,12 @@ class GraphPooling(nn.Module):
         block = edge_graph + num_graphs * (batch.edge_kind == ADDED_EDGE)  # [E] in 0 … 2B − 1
         nodes = x.new_zeros(num_graphs, x.size(1)).index_add(0, batch.node_graph, x)
         edges = e.new_zeros(2 * num_graphs, e.size(1)).index_add(0, block, e)
-        pooled = torch.stack([nodes, *edges.chunk(2)], dim=1)  # [B, 3, d]
+        pooled = torch.stack([nodes, *edges.view(2, num_graphs, -1)], dim=1)  # [B, 3, d]
         if self.mode == "mean":
-            counts = torch.cat(
-                [
-                    torch.bincount(batch.node_graph, minlength=num_graphs),
-                    torch.bincount(block, minlength=2 * num_graphs),
-                ]
-            ).view(3, num_graphs)
-            return (pooled / counts.clamp(min=1).t().unsqueeze(2)).flatten(1)
+            # Not bincount, whose size torch.export cannot know.
+            rows = torch.cat([batch.node_graph, block + num_graphs])  # [N + E] in 0 … 3B − 1
+            counts = rows.new_zeros(3 * num_graphs).index_add(0, rows, torch.ones_like(rows))
+            return (pooled / counts.view(3, -1).clamp(min=1).t().unsqueeze(2)).flatten(1)
         return (pooled / self.scales.view(1, 3, 1)).flatten(1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-from torch_geometric.data.storage import GlobalStorage
 
+from grass_gnn.data.pickles import load_tensors_only
 from grass_gnn.data.tables import MISSING, Table, open_table, parse_number
-from grass_gnn.errors import GrassError
+from grass_gnn.errors import GrassError, first_line
 from grass_gnn.workflow.schema import TableSchema, infer_task
-
-_SAFE = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]  # what a saved graph consists of
 
 
 def from_networkx(
@@ -78,6 +74,8 @@ def read_graph(
         directed: Whether an edge goes one way only.
     """
     table, links = open_table(nodes), open_table(edges)
+    if len(links.columns) < 2:
+        raise GrassError(f"{links.path} has one column, but an edge has two ends.")
     where = None if target is None else table.place(target, "target")
     columns = [place for place in range(1, len(table.columns)) if place != where]
     place: dict[str, int] = {}
@@ -121,19 +119,25 @@ def read_graphs(path: str | Path) -> list[Data]:
     """
     path = Path(path)
     try:
-        with torch.serialization.safe_globals(_SAFE):
-            found = torch.load(path, weights_only=True)
+        found = load_tensors_only(path)
     except FileNotFoundError:
         raise GrassError(f"There is no file {path}.") from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+    except Exception as error:  # whatever torch may meet in a damaged file
+        reason = first_line(error)
         raise GrassError(
             f"The file {path} holds no graphs that can be read safely: {reason}."
         ) from None
     graphs = [found] if isinstance(found, Data) else found
-    if not isinstance(graphs, (list, tuple)) or not all(isinstance(g, Data) for g in graphs):
+    if not isinstance(graphs, (list, tuple)) or not all(_is_whole(graph) for graph in graphs):
         raise GrassError(f"The file {path} holds no list of PyG graphs.")
     return list(graphs)
+
+
+def _is_whole(graph: Any) -> bool:
+    try:  # of a file that was changed, an object may lack what PyG itself always sets
+        return isinstance(graph, Data) and isinstance(graph.to_dict(), dict)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
 
 
 def _set_targets(data: Data, cells: Sequence[str]) -> None:
@@ -141,10 +145,12 @@ def _set_targets(data: Data, cells: Sequence[str]) -> None:
     task, names, _ = infer_task({"target": cells})
     schema = TableSchema(smiles="", targets=["target"], classes=names)
     known = torch.tensor([cell.strip().lower() not in MISSING for cell in cells])
-    values = [
-        schema.encode(task.kind, [cell])[0] if is_known else math.nan
-        for cell, is_known in zip(cells, known.tolist(), strict=True)
-    ]
+    values = []
+    for number, (cell, is_known) in enumerate(zip(cells, known.tolist(), strict=True)):
+        try:
+            values.append(schema.encode(task.kind, [cell])[0] if is_known else math.nan)
+        except ValueError as error:
+            raise GrassError(f"Node {number}: {error}.") from None
     data.y = torch.tensor(values)
     if task.kind == "classification":  # a class that is not known is never looked at
         data.y = torch.where(known, data.y, 0.0).long()

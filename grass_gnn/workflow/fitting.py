@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 
 from torch_geometric.data import Data
 
-from grass_gnn.config import GRASSConfig
+from grass_gnn.config import GRASSConfig, InputConfig
 from grass_gnn.data import prepare
 from grass_gnn.data.splits import DEFAULT_SHARES
 from grass_gnn.data.tables import is_table
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation import TrainedModel, load_model
+from grass_gnn.locks import locked
 from grass_gnn.progress import Progress
 from grass_gnn.training import check_folder, train
 from grass_gnn.workflow.convert import read_graphs
@@ -112,14 +113,20 @@ def fit_graphs(
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    features: InputConfig | None = None,
 ) -> None:
-    """Train on PyG graphs and leave a run folder; see :func:`fit` for the arguments."""
+    """Train on PyG graphs and leave a run folder; see :func:`fit` for the arguments.
+
+    ``features`` are what the graphs come with, if that is not to be inferred.
+    """
     check_folder(out, resume=False)
     splits = divide(data, level, shares, seed)
     graphs = list({id(one): one for part in splits.values() for one in part}.values())
     found_task = infer_graph_task(graphs, level, task)
-    chosen = plan(splits["train"], infer_input(graphs), found_task, config, settings)
-    prepared = prepare(splits, chosen, out / DATA_FOLDER, progress=progress)
-    prepared = replace(prepared, origin={"prepared": prepared.folder.name})
-    classes = graphs[0].get("classes") or []
-    train(chosen, prepared, out, seed, progress=progress, card={"classes": classes})
+    chosen = plan(splits["train"], features or infer_input(graphs), found_task, config, settings)
+    with locked(out):
+        check_folder(out, resume=False)
+        prepared = prepare(splits, chosen, out / DATA_FOLDER, progress=progress)
+        prepared = replace(prepared, origin={"prepared": prepared.folder.name})
+        classes = graphs[0].get("classes") or []
+        train(chosen, prepared, out, seed, progress=progress, card={"classes": classes})

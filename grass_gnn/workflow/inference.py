@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from grass_gnn.config import FeatureConfig, InputConfig, TaskConfig
-from grass_gnn.data.checking import check_sizes
+from grass_gnn.config import MOST_CATEGORIES, FeatureConfig, GRASSConfig, InputConfig, TaskConfig
+from grass_gnn.data.checking import check_sizes, number_tensor
 from grass_gnn.data.sbm import SPLITS
 from grass_gnn.data.splits import random_split
 from grass_gnn.errors import GrassError
 
+_LEVELS = ("graph", "node", "edge")
 _LOSS_AND_METRIC = {
     "regression": ("l1", "mae"),
     "binary": ("bce", "auc"),
@@ -29,7 +30,7 @@ def infer_input(graphs: Sequence[Data]) -> InputConfig:
     return InputConfig(
         nodes=_infer_features("node", [data.x for data in graphs]),
         edges=_infer_features("edge", [data.edge_attr for data in graphs]),
-        descriptors=0 if descriptors is None else torch.as_tensor(descriptors).numel(),
+        descriptors=0 if descriptors is None else number_tensor("descriptors", descriptors).numel(),
     )
 
 
@@ -40,7 +41,10 @@ def _infer_features(what: str, tensors: Sequence[Tensor | None]) -> FeatureConfi
         return FeatureConfig()
     if len(given) < len(tensors):
         raise GrassError(f"Some graphs have {what} features and others have none.")
-    flat = [tensor.reshape(tensor.size(0), -1) for tensor in given]
+    for tensor in given:
+        if not isinstance(tensor, Tensor) or not tensor.dim() or tensor.is_complex():
+            raise GrassError(f"The {what} features must be tensors with a row for each {what}.")
+    flat = [tensor.flatten(1) if tensor.dim() > 1 else tensor.unsqueeze(1) for tensor in given]
     widths = {tensor.size(1) for tensor in flat if tensor.size(0)} or {flat[0].size(1)}
     if len(widths) > 1:
         few, many = min(widths), max(widths)
@@ -50,10 +54,20 @@ def _infer_features(what: str, tensors: Sequence[Tensor | None]) -> FeatureConfi
         if rows.numel() and int(rows.min()) < 0:
             raise GrassError(f"A {what} feature is negative, but categories count from 0.")
         largest = rows.max(dim=0).values.tolist() if rows.size(0) else [0] * rows.size(1)
-        return FeatureConfig(kind="index", sizes=[int(value) + 1 for value in largest])
+        if max(largest, default=0) >= MOST_CATEGORIES:
+            raise GrassError(
+                f"A {what} feature is {max(largest):,}, too large for a category: "
+                "write quantities as floats."
+            )
+        return _features("index", [int(value) + 1 for value in largest])
     one_hot = bool(((rows == 0) | (rows == 1)).all()) and bool((rows.sum(dim=1) == 1).all())
     kind = "one-hot" if one_hot and rows.size(1) > 1 else "continuous"
-    return FeatureConfig.model_validate({"kind": kind, "sizes": [rows.size(1)]})
+    return _features(kind, [rows.size(1)])
+
+
+def _features(kind: str, sizes: list[int]) -> FeatureConfig:
+    values = {"input": {"nodes": {"kind": kind, "sizes": sizes}}}
+    return GRASSConfig.from_dict(values, "the features").input.nodes
 
 
 def infer_level(graphs: Sequence[Data]) -> str:
@@ -63,7 +77,7 @@ def infer_level(graphs: Sequence[Data]) -> str:
     for number, data in enumerate(graphs):
         if data.y is None:
             raise GrassError(f"Graph {number} has no target y.")
-        y = torch.as_tensor(data.y)
+        y = number_tensor("target y", data.y)
         counts.append(y.size(0) if y.dim() else 1)
     rows = torch.tensor(counts)
     if torch.equal(rows, nodes) and int(rows.max()) > 1:
@@ -83,14 +97,22 @@ def infer_graph_task(
         level: ``"graph"``, ``"node"`` or ``"edge"``, if that is not to be inferred.
         kind: Kind of the task, if that is not to be inferred.
     """
-    level = level or infer_level(graphs)
-    values = [torch.as_tensor(data.y) for data in graphs if data.y is not None]
+    level = _check_level(level) or infer_level(graphs)
+    if kind is not None and kind not in _LOSS_AND_METRIC:
+        raise GrassError(f"A task is one of {', '.join(_LOSS_AND_METRIC)}, not {kind!r}.")
+    values = [number_tensor("target y", data.y) for data in graphs if data.y is not None]
     if len(values) < len(graphs):
         raise GrassError("Some graphs have no target y.")
     if level == "graph":
-        rows = torch.cat([y.reshape(1, -1) for y in values])  # [B, outputs]
+        parts = [y.reshape(1, -1) for y in values]
     else:
-        rows = torch.cat([y.reshape(y.size(0), -1) for y in values])  # [M, outputs]
+        parts = [y.flatten(1) if y.dim() > 1 else y.reshape(-1, 1) for y in values]
+    if len(widths := {part.size(1) for part in parts}) > 1:
+        few, many = min(widths), max(widths)
+        raise GrassError(f"Some targets y have {few} values a {level}, others have {many}.")
+    for number, (data, part) in enumerate(zip(graphs, parts, strict=True)):
+        _check_masks(number, data, len(part))
+    rows = torch.cat(parts)  # [M, outputs]
     known = rows[~torch.isnan(rows)] if rows.is_floating_point() else rows.flatten()
     if not known.numel():
         raise GrassError("All targets y are missing.")
@@ -99,18 +121,35 @@ def infer_graph_task(
     outputs = rows.size(1)
     if kind == "classification":
         outputs = int(known.max()) + 1
-    loss, metric = _LOSS_AND_METRIC.get(kind, ("", ""))
+    loss, metric = _LOSS_AND_METRIC[kind]
     missing = rows.is_floating_point() and known.numel() < rows.numel()
-    return TaskConfig.model_validate(
-        {
-            "level": level,
-            "kind": kind,
-            "outputs": max(outputs, 2) if kind == "classification" else outputs,
-            "loss": loss,
-            "metric": metric,
-            "missing": missing and kind != "classification",
-        }
-    )
+    task = {
+        "level": level,
+        "kind": kind,
+        "outputs": max(outputs, 2) if kind == "classification" else outputs,
+        "loss": loss,
+        "metric": metric,
+        "missing": missing and kind != "classification",
+    }
+    return GRASSConfig.from_dict({"task": task}, "what the targets y pose").task
+
+
+def _check_masks(number: int, data: Data, rows: int) -> None:
+    for name in (f"{split}_mask" for split in SPLITS):
+        mask = data.get(name)
+        if mask is None:
+            continue
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (rows,):
+            raise GrassError(
+                f"The {name} of graph {number} must be boolean of shape [{rows}] "
+                "(of several splits, choose one)."
+            )
+
+
+def _check_level(level: str | None) -> str | None:
+    if level not in (None, *_LEVELS):
+        raise GrassError(f"What has a target is one of {', '.join(_LEVELS)}, not {level!r}.")
+    return level
 
 
 def _infer_kind(rows: Tensor, known: Tensor) -> str:
@@ -163,15 +202,18 @@ def _with_masks(data: Data, level: str | None, shares: Sequence[float], seed: in
     """A single graph with masks; targets that are missing are in none of them."""
     if all(f"{split}_mask" in data for split in SPLITS):
         return data
-    level = level or infer_level([data])
+    level = _check_level(level) or infer_level([data])
     if level == "graph":
         raise GrassError("A single graph with one target cannot be divided: give several graphs.")
-    y = torch.as_tensor(data.y)
+    y = number_tensor("target y", data.y)
     drawn = random_split(y.size(0), shares, seed)
     known = data.get("known_mask")
     if known is None:
-        known = ~torch.isnan(y.float().reshape(y.size(0), -1)).all(dim=1)  # [M]
+        known = ~torch.isnan(y.float().reshape(len(y), -1 if len(y) else 1)).all(dim=1)  # [M]
+    elif not isinstance(known, Tensor) or known.dtype != torch.bool or known.shape != y.shape[:1]:
+        raise GrassError(f"The known_mask must be boolean of shape [{len(y)}].")
     copy = data.clone()
     for split in SPLITS:
-        copy[f"{split}_mask"] = torch.tensor([own == split for own in drawn]) & known
+        own_rows = torch.tensor([own == split for own in drawn], dtype=torch.bool)
+        copy[f"{split}_mask"] = own_rows & known
     return copy

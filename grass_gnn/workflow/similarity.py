@@ -17,7 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from grass_gnn.errors import GrassError
+from grass_gnn.data.molecules import FINGERPRINT_BITS
+from grass_gnn.errors import GrassError, first_line
 from grass_gnn.files import write_whole
 
 FILE = "similarity.safetensors"
@@ -72,9 +73,12 @@ class SimilarityReference:
             if hashlib.sha256(data).hexdigest() != checksum:
                 raise GrassError(f"The file {path} is damaged: its checksum differs.")
             tensors = load_tensors(data)
-        except (OSError, SafetensorError) as error:
-            raise GrassError(f"The file {path} is damaged: {error}.") from None
-        return cls(np.unpackbits(tensors["bits"].numpy(), axis=1), float(tensors["threshold"]))
+            bits, threshold = tensors["bits"], float(tensors["threshold"].double())
+        except (OSError, SafetensorError, KeyError, RuntimeError, ValueError, TypeError) as error:
+            raise GrassError(f"The file {path} is damaged: {first_line(error)}.") from None
+        if bits.dtype != torch.uint8 or bits.dim() != 2 or 8 * bits.size(1) != FINGERPRINT_BITS:
+            raise GrassError(f"The file {path} is damaged: it holds no fingerprints.")
+        return cls(np.unpackbits(bits.numpy(), axis=1), threshold)
 
 
 def _tanimoto(queries: np.ndarray, references: np.ndarray) -> np.ndarray:

@@ -1,0 +1,28 @@
+"""``grass-gnn export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grass_gnn.cli.common import err, examples
+from grass_gnn.evaluation import load_model
+from grass_gnn.workflow import export_model
+
+EXAMPLES = examples("grass-gnn export runs/solubility -o solubility.pt2")
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The .pt2 to write; a .json goes beside it.")
+    ],
+) -> None:
+    """Write a trained model as one file that PyTorch runs without this package.
+
+    It takes plain tensors, which the JSON names: torch.export.load(FILE).module()(**tensors).
+    """
+    beside = export_model(load_model(run), output)
+    err.print(f"Written to {output}; its inputs are described in {beside}.", highlight=False)

@@ -1,0 +1,145 @@
+"""``grass-gnn tune``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from grass_gnn.cli.common import err, examples, out, parse_names, parse_settings, print_json
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data.splits import parse_shares
+from grass_gnn.workflow import EXAMPLE, EXAMPLE_TARGET, TuneResult, tune_table
+
+EXAMPLES = examples(
+    "grass-gnn tune molecules.csv --target logS --trials 50",
+    "grass-gnn tune molecules.csv --target logS --minutes 60 --epochs 30 -o best.toml",
+    "grass-gnn train molecules.csv --target logS --config best.toml",
+    "grass-gnn tune molecules.csv --target logS --storage postgresql://user@host/studies",
+)
+SHOWN = 10  # of the best trials
+
+
+def tune(
+    table: Annotated[
+        str, typer.Argument(help="A table of molecules (CSV, TSV, Parquet), or example.")
+    ],
+    target: Annotated[str | None, typer.Option(help="Columns to predict, as NAME[,NAME].")] = None,
+    trials: Annotated[
+        int, typer.Option(help="Trials that the study is to have in all.", min=1)
+    ] = 30,
+    minutes: Annotated[
+        float | None, typer.Option(help="Begin no trial after so many minutes.", min=0)
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="A file, or an SQL URL that many machines share; tune.db in the folder if not "
+            "given.",
+            metavar="FILE|URL",
+        ),
+    ] = None,
+    study: Annotated[str, typer.Option(help="Name of the study in the storage.")] = "grass-gnn",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The settings to write; best.toml in the folder if not given.",
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="The folder; runs/TABLE-tune if not given.")
+    ] = None,
+    smiles: Annotated[str | None, typer.Option(help="Column of SMILES; found by its name.")] = None,
+    split: Annotated[
+        str, typer.Option(help="random, scaffold, or a column that says train, val or test.")
+    ] = "random",
+    shares: Annotated[
+        str, typer.Option(help="Shares of training, validation and test.")
+    ] = "0.8,0.1,0.1",
+    val: Annotated[Path | None, typer.Option(help="A table of validation rows.")] = None,
+    test: Annotated[Path | None, typer.Option(help="A table of test rows.")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="regression, binary, classification or multilabel; inferred if not given."
+        ),
+    ] = None,
+    features: Annotated[
+        str, typer.Option(help="Numbering of atoms and bonds: ogb or zinc.")
+    ] = "ogb",
+    descriptors: Annotated[
+        str | None, typer.Option(help="Columns of numbers to give to the head, as NAME[,NAME].")
+    ] = None,
+    bad_rows: Annotated[str, typer.Option(help="Rows that cannot be used: skip or fail.")] = "skip",
+    config: Annotated[
+        Path | None, typer.Option(help="Settings to start from; by the size of the data.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of each trial.", min=1)] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Fix a setting: name=value.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the search and of all trials.", min=0)] = 0,
+    workers: Annotated[int, typer.Option(help="Threads that prepare batches.", min=0)] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print the trials as JSON.")] = False,
+) -> None:
+    """Search for better settings: many trainings, of which the bad ones end early.
+
+    The same command goes on with a study that was stopped, and several machines may work on one at
+    a time. Trials are compared by their validation rows; the test rows are left alone.
+    """
+    folder = folder or Path("runs") / f"{Path(table).name.split('.')[0]}-tune"
+    if table == "example":
+        table, target = str(EXAMPLE), target or EXAMPLE_TARGET
+    result = tune_table(
+        table,
+        parse_names(target),
+        folder,
+        trials=trials,
+        minutes=minutes,
+        storage=storage,
+        study=study,
+        file=output,
+        config=GRASSConfig.from_toml(config) if config else None,
+        settings=parse_settings(settings or [], epochs),
+        seed=seed,
+        workers=workers,
+        say=lambda sentence: err.print(sentence, highlight=False, markup=False),
+        smiles=smiles,
+        split=split,
+        shares=parse_shares(shares),
+        val=val,
+        test=test,
+        features=features,
+        descriptors=parse_names(descriptors),
+        task=task,
+        bad_rows=bad_rows,
+    )
+    if json:
+        print_json({"metric": result.metric, "trials": [asdict(one) for one in result.trials]})
+    else:
+        _show(result)
+    if result.interrupted:
+        err.print("Stopped; the same command goes on.")
+        raise typer.Exit(130)
+
+
+def _show(result: TuneResult) -> None:
+    shown = Table("trial", result.metric, "epochs", "settings")
+    for one in result.trials[:SHOWN]:
+        score = "" if one.score is None else f"{one.score:.4g}"
+        epochs = f"{one.epochs}{'' if one.state == 'complete' else f' ({one.state})'}"
+        settings = ", ".join(
+            f"{name.split('.')[-1]} {value:.3g}" for name, value in one.settings.items()
+        )
+        shown.add_row(str(one.number), score, epochs, settings)
+    out.print(shown)
+    if result.best is not None:
+        out.print(
+            f"The best settings are in [bold]{result.file}[/]. "
+            f"Next: grass-gnn train TABLE --target … --config {result.file}"
+        )
