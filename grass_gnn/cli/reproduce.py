@@ -57,8 +57,11 @@ def reproduce(
     rewirings: Annotated[
         int | None, typer.Option(help="At most so many evaluations of a model.", min=1)
     ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="At most so many graphs a step: short runs take more.", min=1)
+    ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the raw files; downloaded if not given.")
+        Path | None, typer.Option(help="Folder with the raw files, if not downloaded.")
     ] = None,
     generate: Annotated[
         str | None,
@@ -103,6 +106,7 @@ def reproduce(
         graphs=graphs,
         passes=passes,
         rewirings=rewirings,
+        batch_size=batch_size,
     )
     folder = folder or Path("runs") / f"{experiment}-{limits.slug}"
     source = Source(None if data is None else str(data), parse_sizes(generate))

@@ -24,6 +24,7 @@ class Budget:
     minutes: float | None = None  # of training, from which the number of epochs follows
     passes: int | None = None  # that collect norm statistics, at most
     rewirings: int | None = None  # of the final evaluation, at most
+    batch_size: int | None = None  # at most: more steps for the same epochs
 
     def apply(self, config: GRASSConfig) -> GRASSConfig:
         """A configuration within the budget (epochs that follow from minutes are set later)."""
@@ -33,6 +34,8 @@ class Budget:
             changes["model.layers"] = min(self.layers, model.layers)
         if self.epochs is not None:
             changes["training.epochs"] = self.epochs
+        if self.batch_size is not None:
+            changes["training.batch_size"] = min(self.batch_size, config.training.batch_size)
         passes, rewirings = evaluation.statistics_passes, evaluation.rewirings
         passes = passes if self.passes is None else min(passes, self.passes)
         rewirings = rewirings if self.rewirings is None else min(rewirings, self.rewirings)
@@ -68,6 +71,8 @@ class Budget:
             words.append(f"at most {self.layers} layers")
         if self.epochs is not None:
             words.append(_count(self.epochs, "epoch"))
+        if self.batch_size is not None:
+            words.append(f"batches of at most {self.batch_size}")
         if self.minutes is not None:
             words.append(f"as many epochs as take about {self.minutes:g} min")
         if self.graphs is not None:
