@@ -20,6 +20,10 @@ from grass_gnn.errors import GrassError
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 
+# Beyond these no model is meant: a configuration of a stranger's shall not ask for all memory.
+MOST_CATEGORIES, MOST_OUTPUTS, WIDEST, DEEPEST, MOST_STEPS = 10**7, 10**6, 2**16, 2**10, 2**12
+MOST_REWIRINGS = 10**6
+
 OGB_ATOM_SIZES = [119, 5, 12, 12, 10, 6, 6, 2, 2]  # ogb.utils.features.get_atom_feature_dims()
 OGB_BOND_SIZES = [5, 6, 2]  # ogb.utils.features.get_bond_feature_dims()
 
@@ -46,7 +50,7 @@ class FeatureConfig(Section):
         "one-hot: rows of a bias-free linear map; continuous: batch norm, then a linear map; "
         "ogb-atom, ogb-bond: the columns of OGB's molecule features",
     )
-    sizes: list[Annotated[int, Field(ge=1)]] = Field(
+    sizes: list[Annotated[int, Field(ge=1, le=MOST_CATEGORIES)]] = Field(
         default_factory=list,
         description="index: number of categories of each column; one-hot, continuous: [columns]",
     )
@@ -73,7 +77,7 @@ class InputConfig(Section):
 
     nodes: FeatureConfig = FeatureConfig()
     edges: FeatureConfig = FeatureConfig()
-    descriptors: Annotated[int, Field(ge=0)] = Field(
+    descriptors: Annotated[int, Field(ge=0, le=WIDEST)] = Field(
         0, description="numbers known of each graph as a whole, given to the head; graph tasks only"
     )
 
@@ -83,7 +87,7 @@ class TaskConfig(Section):
 
     level: Literal["graph", "node", "edge"] = Field("graph", description="what has a target")
     kind: Literal["regression", "binary", "classification", "multilabel"] = "regression"
-    outputs: Annotated[int, Field(ge=1)] = Field(
+    outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)] = Field(
         1, description="number of targets, classes or labels (binary: 1)"
     )
     loss: Literal["l1", "mse", "cross-entropy", "weighted-cross-entropy", "bce"] = "l1"
@@ -124,10 +128,10 @@ class EncodingConfig(Section):
     """The structural encoding of nodes and pairs of nodes."""
 
     kind: Literal["rrwp", "decomposed-rrwp", "laplacian", "none"] = "rrwp"
-    steps: Annotated[int, Field(ge=1)] = Field(
+    steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = Field(
         16, description="k: random-walk steps, or Laplacian eigenvectors"
     )
-    eigenpairs: Annotated[int, Field(ge=1)] | None = Field(
+    eigenpairs: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = Field(
         None, description="m of the decomposed RRWP; as many as steps if not given"
     )
     directed: Literal["error", "symmetrize", "alternating"] = Field(
@@ -164,7 +168,7 @@ class RewiringConfig(Section):
     """The random graph that is superimposed on every input graph."""
 
     kind: Literal["regular", "non-regular", "complete", "none"] = "regular"
-    degree: Annotated[int, Field(ge=0)] = Field(
+    degree: Annotated[int, Field(ge=0, le=MOST_STEPS)] = Field(
         6, description="r: permutations per graph, each drawn pair added in both directions"
     )
     variant: Literal["directed", "undirected", "half", "simple"] = Field(
@@ -199,12 +203,12 @@ class ModelConfig(Section):
     architecture: Literal["grass", "gcn", "gin", "gat", "gatedgcn", "gps"] = Field(
         "grass", description="GRASS, or a baseline from PyG's layers in the same harness"
     )
-    dim: Annotated[int, Field(ge=1)] = Field(32, description="width of nodes and edges")
-    layers: Annotated[int, Field(ge=1)] = 16
+    dim: Annotated[int, Field(ge=1, le=WIDEST)] = Field(32, description="width of nodes and edges")
+    layers: Annotated[int, Field(ge=1, le=DEEPEST)] = 16
     attention: Literal["grass", "gat", "gatedgcn", "transformer"] = Field(
         "grass", description="GRASS attention, or a replacement for the ablations"
     )
-    attention_dim: Annotated[int, Field(ge=1)] | None = Field(
+    attention_dim: Annotated[int, Field(ge=1, le=WIDEST)] | None = Field(
         None, description="inner width of a replacement attention; the width if not given"
     )
     norm: Literal["batch", "layer", "layer-graph", "instance", "none"] = Field(
@@ -216,7 +220,7 @@ class ModelConfig(Section):
     edge_removal: Probability = Field(0.1, description="probability of random edge removal")
     flip: bool = Field(True, description="exchange head and tail from layer to layer")
     pooling: Literal["sum", "mean"] = "sum"
-    head_hidden: Annotated[int, Field(ge=0)] = Field(
+    head_hidden: Annotated[int, Field(ge=0, le=WIDEST)] = Field(
         192, description="hidden width of the GLU head; 0: one linear map"
     )
     checkpoint: Annotated[int, Field(ge=0)] = Field(
@@ -259,17 +263,46 @@ class TrainingConfig(Section):
     )
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     compile: bool = Field(False, description="torch.compile the model (for GPUs)")
+    synchronise: bool = Field(
+        True, description="with several processes, normalise over the batch of all of them"
+    )
     checkpoint_minutes: PositiveFloat = Field(5.0, description="minutes between checkpoints")
+    skipped_steps: Annotated[int, Field(ge=1)] = Field(
+        10,
+        description="steps in a row whose loss or gradients are not finite that end training; "
+        "each of them is left out",
+    )
+    sampling: Literal["none", "partition", "neighbour"] = Field(
+        "none",
+        description="steps on parts of one large graph whose nodes have targets: a random part of "
+        "its nodes, or training nodes with neighbours drawn around them",
+    )
+    parts: Annotated[int, Field(ge=1)] = Field(
+        16, description="sampling: steps an epoch, among which nodes (or training nodes) are dealt"
+    )
+    fan_outs: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = Field(
+        [10, 5], description="sampling by neighbours: in-edges followed from a node, hop by hop"
+    )
 
 
 class EvaluationConfig(Section):
     """The paper's final evaluation."""
 
-    statistics_passes: Annotated[int, Field(ge=0)] = Field(
+    statistics_passes: Annotated[int, Field(ge=0, le=MOST_REWIRINGS)] = Field(
         10, description="passes over the training set that collect the norm statistics"
     )
-    rewirings: Annotated[int, Field(ge=1)] = Field(10, description="evaluations of each graph")
+    rewirings: Annotated[int, Field(ge=1, le=MOST_REWIRINGS)] = Field(
+        10, description="evaluations of each graph"
+    )
     every: Annotated[int, Field(ge=1)] = Field(1, description="epochs between validations")
+    streamed_above: Annotated[int, Field(ge=0)] = Field(
+        4_000_000,
+        description="edges, added ones included, from which a single graph whose nodes have "
+        "targets is evaluated in blocks of edges, their states in a temporary file",
+    )
+    block_edges: Annotated[int, Field(ge=1)] = Field(
+        1 << 15, description="edges of a block, which bound the memory of such an evaluation"
+    )
 
 
 class GRASSConfig(Section):
@@ -294,6 +327,18 @@ class GRASSConfig(Section):
                 raise ValueError("descriptors are for tasks of whole graphs")
             if self.model.architecture != "grass":
                 raise ValueError("descriptors are for GRASS, not for baselines")
+        return self
+
+    @model_validator(mode="after")
+    def _sampling_fits(self) -> GRASSConfig:
+        if self.training.sampling != "none":
+            if self.task.level != "node":
+                raise ValueError("training.sampling is for tasks whose nodes have targets")
+            if self.encoding.kind == "rrwp":
+                raise ValueError(
+                    "training.sampling takes no RRWP, whose walks between two nodes go over the "
+                    "whole graph: choose encoding.kind decomposed-rrwp, laplacian or none"
+                )
         return self
 
     @classmethod

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import re
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,36 +21,94 @@ def write_whole(path: str | Path) -> Iterator[Path]:
     """Give a temporary path beside ``path`` to write to, then move it there in one piece.
 
     The bytes are on disk before the name is: a reader, or a machine that lost its power, finds the
-    old file or the new one. On any error nothing is left behind.
+    old file or the new one. On any error nothing is left behind; what a killed process left is
+    removed by the next one that writes to the folder.
 
     Raises:
         GrassError: The folder cannot be written, or the disk is full.
     """
-    path = Path(path)
+    target = Path(os.path.realpath(path))  # where a link points: the link itself stays
     temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        if target.exists() and not target.is_file():
+            raise GrassError(f"{path} cannot be written: it is not a file.")
+        make_folder(target.parent)
+        _remove_abandoned(target.parent)
+        beginning = f".{target.name[:60]}{_own_mark()}-"
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=beginning, suffix=".tmp")
         os.close(handle)
         temporary = Path(name)
         yield temporary
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+        move_whole(temporary, target)
     except OSError as error:
         reason = error.strerror or str(error)
         raise GrassError(f"The file {path} cannot be written: {reason}.") from error
     finally:
         if temporary is not None:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def move_whole(source: Path, target: Path) -> None:
+    """Give a finished file or folder its name, once all of it is on disk."""
+    for path in [*source.rglob("*"), source] if source.is_dir() else [source]:
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            with open(path, "rb+") as file:
+                os.fsync(file.fileno())
+    os.replace(source, target)
+    sync_folder(target.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, durably."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        sync_folder(one.parent)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what a killed process had not finished writing in a folder that is ours alone."""
     for temporary in folder.rglob(".*.tmp"):
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+_tidied: set[Path] = set()
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove unfinished files of processes of this machine that are no more; once a folder."""
+    if folder in _tidied:
+        return
+    _tidied.add(folder)
+    for entry in os.scandir(folder):
+        found = re.fullmatch(r"\..*\.([^.]+)-(\d+)-\w+\.tmp", entry.name)
+        if found and found[1] == _host() and not is_running(int(found[2])):
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)
+
+
+def _own_mark() -> str:
+    return f".{_host()}-{os.getpid()}"
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9-]", "", socket.gethostname())[:40]
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process of this number on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -85,10 +146,13 @@ def _umask() -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a new name in a folder durable; not every file system can."""
-    with contextlib.suppress(OSError):
+    """Make new names in a folder durable; not every file system can."""
+    try:
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise

@@ -17,14 +17,16 @@ from grass_gnn.data import (
     load_benchmark,
     prepare_benchmark,
 )
+from grass_gnn.files import read_json
 
 app = typer.Typer(
-    help="List, prepare and measure the benchmark datasets.",
+    help="List, download, prepare and measure the benchmark datasets.",
     no_args_is_help=False,
     invoke_without_command=True,
     rich_markup_mode="rich",
     epilog=examples(
         "grass-gnn datasets",
+        "grass-gnn datasets download minesweeper",
         "grass-gnn datasets prepare zinc --data folder/zinc",
         "grass-gnn datasets stats peptides-func --data folder/peptides_func --sample 500",
         "grass-gnn datasets fingerprint cluster --generate 100,10,10",
@@ -32,9 +34,7 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="Name of a dataset.")]
-Data = Annotated[
-    Path | None, typer.Option(help="Folder with the raw files; downloaded if not given.")
-]
+Data = Annotated[Path | None, typer.Option(help="Folder with the raw files, if not downloaded.")]
 Generate = Annotated[
     str | None,
     typer.Option(help="PATTERN, CLUSTER: draw so many graphs, as TRAIN,VAL,TEST.", metavar="N,N,N"),
@@ -72,6 +72,23 @@ def list_datasets(json: Json = False) -> None:
         counts = (f"{row['graphs']:,}", f"{row['mean_nodes']:,}", f"{row['mean_edges']:,}")
         table.add_row(str(row["name"]), str(row["task"]), *counts, here)
     out.print(table)
+
+
+@app.command()
+def download(name: Name, json: Json = False) -> None:
+    """Download the raw files of a dataset; the only command that uses the network.
+
+    A download that broke off is gone on with. What arrives is held against the dataset's SHA-256
+    where one is known; sources.json beside the files keeps the sums in any case.
+    """
+    folder = benchmark(name).raw.download()
+    sums = read_json(folder / "sources.json")
+    if json:
+        print_json({"name": name, "folder": str(folder), "sha256": sums})
+        return
+    out.print(f"{name} is in {folder}")
+    for url, checksum in sums.items():
+        out.print(f"  {checksum}  {url}", soft_wrap=True)
 
 
 def _task(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,23 +17,26 @@ from grass_gnn.cli.common import (
     print_json,
     read_config,
 )
-from grass_gnn.cli.results import show_results
+from grass_gnn.cli.results import show_folds, show_results
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data import prepare_benchmark
 from grass_gnn.data.splits import parse_shares
 from grass_gnn.data.tables import is_table
-from grass_gnn.training import Run
+from grass_gnn.errors import GrassError
+from grass_gnn.training import Run, take_part
 from grass_gnn.training import train as run_training
-from grass_gnn.workflow import EXAMPLE, EXAMPLE_TARGET, fit_table
+from grass_gnn.workflow import EXAMPLE, EXAMPLE_TARGET, CrossValidation, cross_validate, fit_table
 
 EXAMPLES = examples(
     "grass-gnn train example",
     "grass-gnn train molecules.csv --target logS",
     "grass-gnn train molecules.csv --smiles structure --target pKa,logP --split scaffold",
     "grass-gnn train train.csv --val val.csv --test test.csv --target y --out runs/mine",
+    "grass-gnn train molecules.csv --target logS --folds 5",
     "grass-gnn train zinc --data folder/zinc --epochs 20 --set model.layers=12",
     "grass-gnn train cluster --generate 1000,200,200 --out runs/cluster",
     "grass-gnn train zinc --out runs/zinc --resume",
+    "grass-gnn train zinc --data folder/zinc --devices 2",
 )
 TABLES = "Tables of molecules"
 BENCHMARKS = "Benchmarks"
@@ -73,6 +76,18 @@ def train(
     test: Annotated[
         Path | None, typer.Option(help="A table of test rows.", rich_help_panel=TABLES)
     ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            help="Cross-validate: as many runs, each tested on another part.",
+            min=2,
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
+    split_seed: Annotated[
+        int | None,
+        typer.Option(help="Of a random split; --seed if not given.", min=0, rich_help_panel=TABLES),
+    ] = None,
     task: Annotated[
         str | None,
         typer.Option(
@@ -104,7 +119,7 @@ def train(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with the raw files; downloaded if not given.", rich_help_panel=BENCHMARKS
+            help="Folder with the raw files, if not downloaded.", rich_help_panel=BENCHMARKS
         ),
     ] = None,
     generate: Annotated[
@@ -127,43 +142,74 @@ def train(
         bool, typer.Option("--resume", help="Go on with an interrupted run.")
     ] = False,
     workers: Annotated[int, typer.Option(help="Threads that prepare batches.", min=0)] = 1,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            help="Processes on this machine that share each batch: a number, or auto (one a GPU).",
+            metavar="N|auto",
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="Machines that share each batch.", min=1)
+    ] = None,
     logger: Annotated[
         str | None, typer.Option(help="Also log to tensorboard, mlflow or wandb.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Train on a table or a benchmark, evaluate, and keep everything in a folder."""
+    if folds is not None and (devices or nodes):
+        raise GrassError("Folds (--folds) train in one process: leave out --devices and --nodes.")
+    if take_part(devices, nodes):
+        return
     folder = folder or Path("runs") / Path(source).name.split(".")[0]
     if source == "example":
         source, target = str(EXAMPLE), target or EXAMPLE_TARGET
     if is_table(source):
-        run = fit_table(
-            source,
-            parse_names(target),
-            folder,
-            smiles=smiles,
-            val=val,
-            test=test,
-            split=split,
-            shares=parse_shares(shares),
-            features=features,
-            descriptors=parse_names(descriptors),
-            task=task,
-            bad_rows=bad_rows,
-            config=GRASSConfig.from_toml(config) if config else None,
-            settings=parse_settings(settings or [], epochs),
-            seed=seed,
-            resume=resume,
-            workers=workers,
-            logger=logger,
-            console=err,
-            say=lambda sentence: err.print(sentence, highlight=False, markup=False),
-        )
+        options: dict[str, Any] = {
+            "smiles": smiles,
+            "split": split,
+            "shares": parse_shares(shares),
+            "features": features,
+            "descriptors": parse_names(descriptors),
+            "task": task,
+            "bad_rows": bad_rows,
+            "config": GRASSConfig.from_toml(config) if config else None,
+            "settings": parse_settings(settings or [], epochs),
+            "seed": seed,
+            "split_seed": split_seed,
+            "resume": resume,
+            "workers": workers,
+            "logger": logger,
+            "console": err,
+            "say": lambda sentence: err.print(sentence, highlight=False, markup=False),
+        }
+        targets = parse_names(target)
+        if folds is not None:
+            if val is not None or test is not None:
+                raise GrassError(
+                    "Folds test and validate on one table: leave out --val and --test."
+                )
+            _show_folds(cross_validate(source, targets, folder, folds, **options), folder, json)
+            return
+        options |= {"devices": devices, "nodes": nodes}
+        run = fit_table(source, targets, folder, val=val, test=test, **options)
     else:
+        if folds is not None:
+            raise GrassError("Cross-validation (--folds) is for tables of molecules.")
         chosen = read_config(source, settings or [], epochs)
         prepared = prepare_benchmark(chosen, data, parse_sizes(generate), seed)
         run = run_training(
-            chosen, prepared, folder, seed, resume, workers, logger=logger, console=err
+            chosen,
+            prepared,
+            folder,
+            seed,
+            resume,
+            workers,
+            logger=logger,
+            console=err,
+            devices=devices,
+            nodes=nodes,
         )
     _show(run, json, "predict RUN new.csv -o out.csv" if is_table(source) else "evaluate RUN")
 
@@ -175,3 +221,12 @@ def _show(run: Run, json: bool, following: str) -> None:
     show_results(run.results, out)
     command = following.replace("RUN", str(run.folder))
     out.print(f"Everything is in [bold]{run.folder}[/]. Next: grass-gnn {command}")
+
+
+def _show_folds(found: CrossValidation, folder: Path, json: bool) -> None:
+    if json:
+        print_json(found.to_dict())
+        return
+    show_folds(found.to_dict(), out)
+    command = f"grass-gnn predict {folder} new.csv -o out.csv"
+    out.print(f"Everything is in [bold]{folder}[/]. Next, all folds as an ensemble: {command}")

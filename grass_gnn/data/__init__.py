@@ -14,6 +14,7 @@ from grass_gnn.data.loader import GraphLoader
 from grass_gnn.data.packed import PackedDataset, pack, pack_checked
 from grass_gnn.data.prepare import PreparedData, open_prepared, prepare, prepare_benchmark
 from grass_gnn.data.pyg import batch_from_data
+from grass_gnn.data.sampling import SampledLoader, num_parts, training_loader
 from grass_gnn.data.sbm import generate_cluster, generate_pattern
 from grass_gnn.data.statistics import DatasetStatistics, PoolingStatistics, dataset_statistics
 
@@ -29,6 +30,7 @@ __all__ = [
     "PackedDataset",
     "PoolingStatistics",
     "PreparedData",
+    "SampledLoader",
     "batch_from_data",
     "benchmark",
     "content_hash",
@@ -38,10 +40,12 @@ __all__ = [
     "generate_cluster",
     "generate_pattern",
     "load_benchmark",
+    "num_parts",
     "open_prepared",
     "pack",
     "pack_checked",
     "prepare",
     "prepare_benchmark",
     "rewire",
+    "training_loader",
 ]

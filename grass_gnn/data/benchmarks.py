@@ -20,11 +20,14 @@ from torch_geometric.datasets import (
 )
 
 from grass_gnn.config import suggest
+from grass_gnn.data.downloads import Source
 from grass_gnn.data.reading import RawFiles
 from grass_gnn.data.sbm import SPLITS, generate_cluster, generate_pattern
 from grass_gnn.errors import GrassError
 
 Splits = Mapping[str, Sequence[Data]]
+
+_MOST_GENERATED = 10**6  # graphs of a split
 
 
 @dataclass(frozen=True)
@@ -77,25 +80,36 @@ class BenchmarkData:
     generated: bool = False
 
 
+# Sums of the official files that we have seen; the makers of the others publish none.
+_SHA256 = {
+    "minesweeper.npz": "e664c8dacf1e8ac466c2c09ed4b237bd2c5541f47a6eae9c6092cb87f16412b3",
+    "tolokers.npz": "dacf3ac94cec53d03cd2adb5255c08b33dee1656c33ca8164a464bd9450a1667",
+}
+
+
 def _gnn_benchmark(name: str, official: Official, **settings: Any) -> Benchmark:
     own_name = name.upper()
     files = (f"{own_name}_v2.pt",)
-    raw = RawFiles(name, GNNBenchmarkDataset, {"name": own_name}, own_name, files)
+    source = Source(GNNBenchmarkDataset.urls[own_name])
+    raw = RawFiles(name, GNNBenchmarkDataset, {"name": own_name}, own_name, files, (source,))
     return Benchmark(name, official, raw, **settings)
 
 
 def _lrgb(name: str, official: Official, **settings: Any) -> Benchmark:
     suffix = "pickle" if name.endswith("-sp") else "pt"
     files = tuple(f"{split}.{suffix}" for split in SPLITS)
-    return Benchmark(
-        name, official, RawFiles(name, LRGBDataset, {"name": name}, name, files), **settings
-    )
+    source = Source(LRGBDataset.urls[name])
+    raw = RawFiles(name, LRGBDataset, {"name": name}, name, files, (source,))
+    return Benchmark(name, official, raw, **settings)
 
 
 def _heterophilous(name: str, official: Official) -> Benchmark:
     layout = name.replace("-", "_")
     files = (f"{layout}.npz",)
-    raw = RawFiles(name, HeterophilousGraphDataset, {"name": name}, layout, files, has_splits=False)
+    source = Source(f"{HeterophilousGraphDataset.url}/{files[0]}", _SHA256.get(files[0]))
+    raw = RawFiles(
+        name, HeterophilousGraphDataset, {"name": name}, layout, files, (source,), has_splits=False
+    )
     return Benchmark(
         name, official, raw, license="MIT", notes="one graph with ten splits of its nodes"
     )
@@ -117,6 +131,10 @@ BENCHMARKS: dict[str, Benchmark] = {
                 arguments={"subset": True},
                 layout="",
                 files=tuple(f"{split}.{end}" for end in ("pickle", "index") for split in SPLITS),
+                sources=(
+                    Source(ZINC.url),
+                    *(Source(ZINC.split_url.format(split)) for split in SPLITS),
+                ),
             ),
             license="MIT (benchmark); the ZINC database has its own terms",
             notes="the subset of 12,000 molecules",
@@ -195,7 +213,7 @@ def load_benchmark(
     name: str,
     folder: Path | str | None = None,
     *,
-    download: bool = True,
+    download: bool = False,
     generate: Sequence[int] | None = None,
     seed: int = 0,
 ) -> BenchmarkData:
@@ -204,7 +222,8 @@ def load_benchmark(
     Args:
         name: Name of the benchmark.
         folder: A folder with its raw files, or one that holds such a folder; it is only read from.
-        download: Download what is not in the cache folder, where no folder is given.
+        download: Whether the network may be asked for what is not in the cache folder, where no
+            folder is given.
         generate: Number of training, validation and test graphs to generate (PATTERN, CLUSTER).
         seed: Seed of generated graphs.
     """
@@ -215,10 +234,10 @@ def load_benchmark(
             raise GrassError(f"The dataset {name!r} cannot be generated; {known} can.")
         if folder is not None:
             raise GrassError(f"Give either a folder to read {name!r} from or sizes to generate.")
-        if len(generate) != len(SPLITS) or min(generate) < 1:
+        if len(generate) != len(SPLITS) or min(generate) < 1 or max(generate) > _MOST_GENERATED:
             raise GrassError(
                 f"Sizes to generate are three numbers of graphs (training, validation, test), "
-                f"each at least 1, not {tuple(generate)}."
+                f"each at least 1 and at most {_MOST_GENERATED:,}, not {tuple(generate)}."
             )
         return BenchmarkData(
             name, entry.generate(generate, seed), f"generated (seed {seed})", generated=True
@@ -233,12 +252,12 @@ def load_benchmark(
     return BenchmarkData(name, splits, str(raw.parent))
 
 
-def raw_folder(entry: Benchmark, folder: Path | str | None, *, download: bool = True) -> Path:
+def raw_folder(entry: Benchmark, folder: Path | str | None, *, download: bool = False) -> Path:
     """The folder with the raw files of a benchmark: the user's, or the downloaded one."""
     if folder is not None:
         return entry.raw.find(Path(folder))
     hint = f", or generate {entry.name}" if entry.generate else ""
-    return entry.raw.download(allowed=download, hint=hint)
+    return entry.raw.download(hint=hint) if download else entry.raw.local(hint)
 
 
 def found_locally(name: str) -> bool:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -17,16 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from grass_gnn.errors import GrassError
-from grass_gnn.files import read_json, sync_folder
-
-try:
-    import fcntl
-except ImportError:  # Windows: two builders then do the same work, and the first one's stays
-    fcntl = None  # type: ignore[assignment]
+from grass_gnn.files import move_whole, read_json
+from grass_gnn.locks import describe, read_owner, stamp, try_lock, wait_for_lock
 
 FORMAT_VERSION = 1  # of the files; an entry of another version is built anew
 _MANIFEST = "manifest.json"
 _CHUNK = 1 << 24  # bytes hashed at a time
+
+logger = logging.getLogger(__name__)
 
 
 class DamagedError(Exception):
@@ -44,17 +43,31 @@ class CacheEntry:
     def __init__(self, root: Path, name: str) -> None:
         self.root, self.name = root, name
         self.folder = root / name
+        self._alone = False
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from building this entry; a killed process lets go of it."""
+        """Keep other processes from building this entry; a killed process lets go of it.
+
+        Where the file system has no locks, two builders do the same work, and one's stays.
+        """
         with _one_sentence(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
-            lock = (self.root / f".{self.name}.lock").open("w")
+            lock = (self.root / f".{self.name}.lock").open("ab+")
         with lock:
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with _one_sentence(self.root):
+                self._alone = self._wait(lock.fileno())
+                stamp(lock.fileno())
             yield
+
+    def _wait(self, lock: int) -> bool:
+        """Wait for whoever is building the entry; whether nobody else can be doing so now."""
+        taken = try_lock(lock)
+        if taken is False:
+            owner = describe(read_owner(lock))
+            logger.warning("Waiting for %s, which prepares the same data.", owner)
+            wait_for_lock(lock)
+        return taken is not None
 
     def manifest(self) -> dict[str, Any] | None:
         """The manifest, after all files were checked; none if there is no such entry.
@@ -66,22 +79,28 @@ class CacheEntry:
             return None
         try:
             manifest = read_json(self.folder / _MANIFEST)
-            version, files = manifest["version"], manifest["files"]
-        except (GrassError, KeyError, TypeError):
+            version = manifest["version"]
+            files = [(name, size, sum_) for name, (size, sum_) in manifest["files"].items()]
+        except (GrassError, KeyError, TypeError, ValueError, AttributeError):
             raise DamagedError("has no readable manifest") from None
         if version != FORMAT_VERSION:
-            raise DamagedError(f"has format {version} and not {FORMAT_VERSION}")
-        for name, (size, digest) in files.items():
+            raise DamagedError(f"has format {version!r} and not {FORMAT_VERSION}")
+        for name, size, digest in files:
             path = self.folder / name
-            if not path.is_file() or path.stat().st_size != size or hash_files([path]) != digest:
-                raise DamagedError(f"is damaged ({name})")
+            try:
+                own = path.parent == self.folder and path.is_file()  # no device without an end
+                whole = own and path.stat().st_size == size and hash_files([path]) == digest
+            except (OSError, ValueError):
+                whole = False
+            if not whole:
+                raise DamagedError(f"is damaged ({name!r})")
         return manifest
 
     @contextlib.contextmanager
     def building(self) -> Iterator[Path]:
         """Give a folder to write files to; :meth:`publish` makes it the entry. To be locked."""
         with _one_sentence(self.folder):
-            if fcntl is not None:  # what killed builders left
+            if self._alone:  # what killed builders left
                 for left in self.root.glob(f".{self.name}.*.building"):
                     shutil.rmtree(left, ignore_errors=True)
             temporary = self.root / f".{self.name}.{os.getpid()}.building"
@@ -95,17 +114,11 @@ class CacheEntry:
         """Move finished files into place, with a manifest of these values and of checksums."""
         files = {}
         for path in sorted(temporary.iterdir()):
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
             files[path.name] = [path.stat().st_size, hash_files([path])]
         manifest = {**values, "version": FORMAT_VERSION, "files": files}
-        with (temporary / _MANIFEST).open("w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
+        (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
         shutil.rmtree(self.folder, ignore_errors=True)  # a damaged one
-        os.replace(temporary, self.folder)
-        sync_folder(self.root)
+        move_whole(temporary, self.folder)
         return manifest
 
 

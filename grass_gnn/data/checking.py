@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from grass_gnn.data.pyg import feature_columns
 from grass_gnn.data.sbm import SPLITS
 from grass_gnn.errors import GrassError
 from grass_gnn.validation import check_graph
+
+_MOST_NODES = 1 << 31  # of a graph; what says more is no number of nodes
 
 
 class CheckedGraph(NamedTuple):
@@ -55,11 +58,12 @@ def check_sizes(graphs: Sequence[Data]) -> tuple[Tensor, Tensor]:
     for number, data in enumerate(graphs):
         if not isinstance(data, Data):
             raise GrassError(f"Graph {number} is not a PyG Data but a {type(data).__name__}.")
-        if not isinstance(data.edge_index, Tensor) or data.edge_index.dim() != 2:
+        index = data.edge_index
+        if not isinstance(index, Tensor) or index.dim() != 2 or index.size(0) != 2:
             raise GrassError(
                 f"Graph {number} has no edge_index of shape [2, E] (without edges: [2, 0])."
             )
-        count = data.num_nodes
+        count = _count_nodes(data)
         if not count:
             raise GrassError(f"Graph {number} has no nodes.")
         nodes.append(count)
@@ -67,11 +71,35 @@ def check_sizes(graphs: Sequence[Data]) -> tuple[Tensor, Tensor]:
     return torch.tensor(nodes), torch.tensor(edges)
 
 
+def _count_nodes(data: Data) -> int:
+    """Number of nodes as PyG finds it; 0 where features or a number of nodes make no sense."""
+    try:
+        count = operator.index(data.num_nodes)
+    except (TypeError, ValueError, IndexError, RuntimeError, AttributeError):
+        return 0
+    return count if 0 < count <= _MOST_NODES else 0
+
+
+def number_tensor(name: str, value: Any) -> Tensor:
+    """A tensor of numbers, from what a graph holds under a name."""
+    try:
+        tensor = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        tensor = None
+    if tensor is None or tensor.is_complex():
+        raise GrassError(f"The {name} of a graph must be a tensor of numbers.")
+    return tensor
+
+
 def _check(data: Data, config: GRASSConfig, targets: bool) -> CheckedGraph:
     num_nodes, edge_index = int(data.num_nodes or 0), data.edge_index
     weight = data.get("edge_weight")
     if weight is not None:
-        weight = weight.flatten().float()
+        weight = number_tensor("edge_weight", weight).flatten().float()
+    for name in ("x", "edge_attr"):
+        value = data.get(name)
+        if value is not None and (not isinstance(value, Tensor) or not value.dim()):
+            raise GrassError(f"The {name} of a graph must be a tensor with a row for each.")
     check_graph(edge_index, num_nodes, weight)
     num_edges = edge_index.size(1)
     rows = {"graph": 1, "node": num_nodes, "edge": num_edges}[config.task.level]
@@ -90,7 +118,7 @@ def _check(data: Data, config: GRASSConfig, targets: bool) -> CheckedGraph:
 def _targets(data: Data, task: TaskConfig, rows: int) -> Tensor:
     if data.y is None:
         raise GrassError("The graph has no target y.")
-    y = torch.as_tensor(data.y)
+    y = number_tensor("target y", data.y)
     columns = 1 if task.kind == "classification" else task.outputs
     if y.numel() != rows * columns:
         raise GrassError(
@@ -99,7 +127,7 @@ def _targets(data: Data, task: TaskConfig, rows: int) -> Tensor:
         )
     y = y.reshape(rows, columns)
     known = ~torch.isnan(y) if task.missing else torch.ones_like(y, dtype=torch.bool)
-    if not bool(torch.isfinite(y[known]).all()):
+    if not bool(torch.isfinite(y[known].float()).all()):
         raise GrassError("The target y is not finite.")
     if not bool(known.any()):
         raise GrassError("The target y is missing altogether.")
@@ -123,9 +151,10 @@ def _descriptors(data: Data, columns: int) -> Tensor | None:
     if not columns:
         return None
     values = data.get("descriptors")
-    if values is None or torch.as_tensor(values).numel() != columns:
+    values = torch.empty(0) if values is None else number_tensor("descriptors", values)
+    if values.numel() != columns:
         raise GrassError(f"The graph needs {columns} descriptors (data.descriptors).")
-    values = torch.as_tensor(values).reshape(1, columns).float()
+    values = values.reshape(1, columns).float()
     if not bool(torch.isfinite(values).all()):
         raise GrassError("The graph has descriptors that are not finite.")
     return values
@@ -138,17 +167,19 @@ def _masks(data: Data, split: int, rows: int) -> dict[str, Tensor]:
         mask = data.get(f"{name}_mask")
         if mask is None:
             continue
-        if mask.dim() == 2:
+        if isinstance(mask, Tensor) and mask.dim() == 2:
             if split >= mask.size(1):
                 raise GrassError(
                     f"The graph has {mask.size(1)} splits, 0 to {mask.size(1) - 1}; "
                     f"there is no split {split}."
                 )
             mask = mask[:, split]
-        if mask.shape != (rows,) or mask.dtype != torch.bool:
-            raise GrassError(
-                f"The {name}_mask must be boolean of shape [{rows}], "
-                f"not {mask.dtype} of shape {list(mask.shape)}."
+        if not isinstance(mask, Tensor) or mask.shape != (rows,) or mask.dtype != torch.bool:
+            given = (
+                f"{mask.dtype} of shape {list(mask.shape)}"
+                if isinstance(mask, Tensor)
+                else f"a {type(mask).__name__}"
             )
+            raise GrassError(f"The {name}_mask must be boolean of shape [{rows}], not {given}.")
         masks[name] = mask
     return masks

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,6 +21,7 @@ from grass_gnn.encoding import (
     transition_probabilities,
 )
 from grass_gnn.errors import GrassError
+from grass_gnn.progress import Progress, silent
 
 if TYPE_CHECKING:
     from grass_gnn.data.checking import CheckedGraph
@@ -54,11 +56,24 @@ def encode_structure(
 
 
 def encode_spectrum(
-    edge_index: Tensor, num_nodes: int, encoding: EncodingConfig, weight: Tensor | None = None
+    edge_index: Tensor,
+    num_nodes: int,
+    encoding: EncodingConfig,
+    weight: Tensor | None = None,
+    keep: Path | None = None,
+    progress: Progress = silent,
 ) -> dict[str, Tensor]:
     """Eigenvectors of one graph, as D-RRWP and the Laplacian encoding need them."""
     if encoding.kind == "decomposed-rrwp":
-        found = decompose(edge_index, num_nodes, encoding.num_eigenpairs, weight, encoding.directed)
+        found = decompose(
+            edge_index,
+            num_nodes,
+            encoding.num_eigenpairs,
+            weight,
+            encoding.directed,
+            keep,
+            progress,
+        )
         vectors = found.vectors  # [n, m + 1]
         if found.right_vectors is not None:
             vectors = torch.cat([vectors, found.right_vectors], dim=1)  # [n, 2(m + 1)]
@@ -73,6 +88,8 @@ def encode_spectra(
     encoding: EncodingConfig,
     workers: int | None = None,
     first_number: int = 0,
+    keep: Path | None = None,
+    progress: Progress = silent,
 ) -> Iterator[dict[str, Tensor]]:
     """:func:`encode_spectrum` of each graph in turn, on all cores.
 
@@ -84,12 +101,17 @@ def encode_spectra(
         encoding: The encoding that needs eigenvectors.
         workers: Number of threads; as many as there are cores if not given.
         first_number: Number of the first graph, which names it in an error.
+        keep: Folder where the eigenpairs of large graphs found so far outlive this process.
+        progress: Told how many eigenpairs of a large graph are found.
     """
     workers = min(workers or os.cpu_count() or 1, len(graphs))
 
     def encode(number: int, graph: CheckedGraph) -> dict[str, Tensor]:
+        place = None if keep is None else keep / str(number)
         try:
-            return encode_spectrum(graph.edge_index, graph.num_nodes, encoding, graph.weight)
+            return encode_spectrum(
+                graph.edge_index, graph.num_nodes, encoding, graph.weight, place, progress
+            )
         except ValueError as error:  # such as a directed graph where none may be
             raise GrassError(f"Graph {number} cannot be encoded: {error}") from error
 

@@ -117,12 +117,17 @@ class GraphLoader:
         share = self.batch_size * self._world_size if self.drop_last else 1
         return len(self.dataset) // share * share
 
-    def _make(self, ids: Tensor) -> GraphBatch:
+    def draw(self, ids: Tensor) -> tuple[InputGraphs, Tensor]:
+        """Graphs of this epoch, and the seed of the rewiring of each [B]."""
         graphs = self.dataset.select(ids)
         drawn = random_bits(step_seeds(self.seed, self.epoch, ids), self.stream)  # [B]
-        encoding, rewiring = self.config.encoding, self.config.rewiring
+        return graphs, self._seeds(graphs, drawn, ids)
+
+    def _make(self, ids: Tensor) -> GraphBatch:
+        graphs, seeds = self.draw(ids)
+        encoding = self.config.encoding
         graphs = self.dataset.with_known_pairs(graphs, encoding)
-        return rewire(graphs, encoding, rewiring, self._seeds(graphs, drawn, ids))
+        return rewire(graphs, encoding, self.config.rewiring, seeds)
 
     def _seeds(self, graphs: InputGraphs, drawn: Tensor, ids: Tensor) -> Tensor:
         """The seed of each graph's rewiring [B]."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,7 +15,10 @@ from grass_gnn.config import EncodingConfig, FeatureConfig, GRASSConfig
 from grass_gnn.data.batch import InputGraphs, known_pairs
 from grass_gnn.data.checking import CheckedGraph, check, check_sizes
 from grass_gnn.data.encode import encode_spectra, encode_structure, stored_columns
+from grass_gnn.data.large_graph import LargeGraph
 from grass_gnn.data.sbm import SPLITS
+from grass_gnn.errors import GrassError
+from grass_gnn.progress import Progress, silent
 
 Shapes = dict[str, tuple[torch.dtype, tuple[int, ...]]]
 
@@ -98,6 +102,11 @@ class PackedDataset:
         """A single large graph is the same every time, and not worth copying at each step."""
         return self._gather(torch.zeros(1, dtype=torch.int64))
 
+    @cached_property
+    def large_graph(self) -> LargeGraph:
+        """The only graph, with its edges in order, to take parts of it."""
+        return LargeGraph.of(self._only_graph)
+
     def _gather(self, ids: Tensor) -> InputGraphs:
         graph_ptr, nodes = _spans(self.graph_ptr, ids)
         edge_ptr, edges = _spans(self.edge_ptr, ids)
@@ -175,10 +184,18 @@ def from_tensors(tensors: dict[str, Tensor], config: GRASSConfig) -> PackedDatas
 def packed_shapes(graphs: Sequence[Data], config: GRASSConfig, *, targets: bool = True) -> Shapes:
     """Type and shape of each tensor of the packed graphs."""
     nodes, edges = check_sizes(graphs)
-    count = {"graph": len(graphs), "node": int(nodes.sum()), "edge": int(edges.sum())}
+    masks = [f"{split}_mask" for split in SPLITS if f"{split}_mask" in graphs[0]]
+    return shapes_of(nodes, edges, config, masks, targets=targets)
+
+
+def shapes_of(
+    nodes: Tensor, edges: Tensor, config: GRASSConfig, masks: Sequence[str], *, targets: bool = True
+) -> Shapes:
+    """Type and shape of each tensor of packed graphs with these numbers of nodes and edges [B]."""
+    count = {"graph": len(nodes), "node": int(nodes.sum()), "edge": int(edges.sum())}
     shapes: Shapes = {
-        "graph_ptr": (torch.int64, (len(graphs) + 1,)),
-        "edge_ptr": (torch.int64, (len(graphs) + 1,)),
+        "graph_ptr": (torch.int64, (count["graph"] + 1,)),
+        "edge_ptr": (torch.int64, (count["graph"] + 1,)),
         "edge_index": (_smallest_type(int(nodes.max()) - 1), (count["edge"], 2)),
     }
     for name, features in (("x", config.input.nodes), ("edge_attr", config.input.edges)):
@@ -187,15 +204,13 @@ def packed_shapes(graphs: Sequence[Data], config: GRASSConfig, *, targets: bool 
             columns = features.sizes[0] if continuous else len(features.categories)
             shapes[name] = (_stored_type(features), (count[_ROW_OF[name]], columns))
     if config.input.descriptors:
-        shapes["descriptors"] = (torch.float32, (len(graphs), config.input.descriptors))
+        shapes["descriptors"] = (torch.float32, (count["graph"], config.input.descriptors))
     task = config.task
     if targets and task.kind == "classification":
         shapes["y"] = (_smallest_type(task.outputs - 1), (count[task.level],))
     elif targets:
         shapes["y"] = (torch.float32, (count[task.level], task.outputs))
-    for split in SPLITS:
-        if f"{split}_mask" in graphs[0]:
-            shapes[f"{split}_mask"] = (torch.bool, (count[task.level],))
+    shapes |= dict.fromkeys(masks, (torch.bool, (count[task.level],)))
     for name, columns in stored_columns(config.encoding).items():
         rows = count[_ROW_OF[name]]
         shapes[name] = (torch.float32, (rows, columns) if columns else (rows,))
@@ -208,17 +223,25 @@ def packed_rows(
     *,
     targets: bool = True,
     workers: int | None = None,
+    keep: Path | None = None,
+    progress: Progress = silent,
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
-    """The rows of the packed tensors (but for the pointers), and how many graphs they finish."""
+    """The rows of the packed tensors (but for the pointers), and how many graphs they finish.
+
+    ``keep`` and ``progress`` are for the eigenpairs of large graphs, see :func:`encode_spectra`.
+    """
     spectral = config.encoding.kind in ("decomposed-rrwp", "laplacian")
     for first in range(0, len(graphs), _SHARD):
         shard = [
             check(number, graphs[number], config, targets)
             for number in range(first, min(first + _SHARD, len(graphs)))
         ]
+        for number, graph in enumerate(shard, first):
+            if graph.masks.keys() != shard[0].masks.keys():
+                raise GrassError(f"Graph {number} has other masks than graph {first}.")
         yield 0 if spectral else len(shard), _shard_rows(shard, config)
         if spectral:
-            for rows in encode_spectra(shard, config.encoding, workers, first):
+            for rows in encode_spectra(shard, config.encoding, workers, first, keep, progress):
                 yield 1, rows
 
 

@@ -6,12 +6,14 @@ import contextlib
 import hashlib
 import json
 import logging
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
 from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
@@ -19,6 +21,7 @@ from grass_gnn.data.benchmarks import BenchmarkData, benchmark, load_benchmark, 
 from grass_gnn.data.cache import CacheEntry, DamagedError, hash_files
 from grass_gnn.data.checking import check_sizes
 from grass_gnn.data.fingerprint import Fingerprint, content_hash, fingerprint
+from grass_gnn.data.foreign import check_packed
 from grass_gnn.data.packed import (
     PackedDataset,
     from_tensors,
@@ -29,7 +32,7 @@ from grass_gnn.data.packed import (
 from grass_gnn.data.statistics import PoolingStatistics
 from grass_gnn.data.storage import TensorWriter, read_tensors
 from grass_gnn.errors import GrassError
-from grass_gnn.files import cache_folder
+from grass_gnn.files import cache_folder, read_json
 from grass_gnn.progress import Progress, reporting
 
 Splits = Mapping[str, Sequence[Data]]
@@ -48,6 +51,8 @@ class PreparedData:
     seconds: float  # that reading, encoding and writing took when it was prepared
     bytes: int  # on disk
     from_cache: bool
+    # Of each large graph: nodes, eigenpairs, their residual, and the largest value left out.
+    eigenpairs: list[dict[str, float]] = field(default_factory=list)
     # Where a benchmark came from: {"folder": …}, {"generated": …, "seed": …}, or a download.
     origin: dict[str, Any] = field(default_factory=dict)
 
@@ -88,7 +93,7 @@ def prepare(
     folder: Path | str | None = None,
     generate: Sequence[int] | None = None,
     seed: int = 0,
-    download: bool = True,
+    download: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> PreparedData:
@@ -102,7 +107,7 @@ def prepare(
         folder: Where the raw files of the benchmark are (see :func:`load_benchmark`).
         generate: Numbers of graphs to generate instead (PATTERN, CLUSTER).
         seed: Seed of generated graphs.
-        download: Download raw files, if no folder is given.
+        download: Whether the network may be asked for raw files, if no folder is given.
         workers: Threads that encode; as many as there are cores if not given.
         progress: Told what is done; if not given, a terminal shows a progress bar.
     """
@@ -151,11 +156,11 @@ def open_prepared(folder: Path, config: GRASSConfig) -> PreparedData:
     entry = CacheEntry(folder.parent, folder.name)
     try:
         manifest = entry.manifest()
+        if manifest is None:
+            raise GrassError(f"The prepared data of this run is not in {folder} any more.")
+        return _open(entry, config, manifest, from_cache=True, foreign=True)
     except DamagedError as problem:
         raise GrassError(f"The prepared data in {folder} {problem}.") from None
-    if manifest is None:
-        raise GrassError(f"The prepared data of this run is not in {folder} any more.")
-    return _open(entry, config, manifest, from_cache=True)
 
 
 def prepare_benchmark(
@@ -204,27 +209,54 @@ def _key(identity: str, config: GRASSConfig) -> str:
 def _find(entry: CacheEntry, config: GRASSConfig, notice: bool = False) -> PreparedData | None:
     try:
         manifest = entry.manifest()
+        return None if manifest is None else _open(entry, config, manifest, from_cache=True)
     except DamagedError as problem:
         if notice:
             logger.warning("The prepared data in %s %s and is built anew.", entry.folder, problem)
         return None
-    return None if manifest is None else _open(entry, config, manifest, from_cache=True)
+
+
+class _Manifest(BaseModel):
+    """What an entry of the cache says about itself."""
+
+    splits: dict[str, str]  # the file of each split
+    fingerprint: Fingerprint
+    seconds: float
+    files: dict[str, tuple[int, str]]  # size and checksum
+    eigenpairs: list[dict[str, float]] = []  # how exact they are, of large graphs
 
 
 def _open(
-    entry: CacheEntry, config: GRASSConfig, manifest: Mapping[str, Any], from_cache: bool
+    entry: CacheEntry,
+    config: GRASSConfig,
+    values: Mapping[str, Any],
+    from_cache: bool,
+    foreign: bool = False,
 ) -> PreparedData:
-    files = set(manifest["splits"].values())
-    opened = {file: from_tensors(read_tensors(entry.folder / file), config) for file in files}
-    splits = {split: opened[file].for_split(split) for split, file in manifest["splits"].items()}
+    """Open an entry; what may be ``foreign`` is not believed to be what :func:`prepare` wrote."""
+    try:
+        manifest = _Manifest.model_validate(values)
+    except ValidationError:
+        raise DamagedError("has a manifest that is wrong") from None
+    files = set(manifest.splits.values())
+    if not files <= manifest.files.keys() or "train" not in manifest.splits:
+        raise DamagedError("has a manifest that names other files")
+    opened = {}
+    for file in files:
+        tensors = read_tensors(entry.folder / file)
+        if foreign:
+            check_packed(tensors, config, entry.folder / file)
+        opened[file] = from_tensors(tensors, config)
+    splits = {split: opened[file].for_split(split) for split, file in manifest.splits.items()}
     return PreparedData(
         splits,
         PoolingStatistics.of(splits["train"]),
-        Fingerprint.from_dict(manifest["fingerprint"]),
+        manifest.fingerprint,
         entry.folder,
-        manifest["seconds"],
-        sum(size for size, _ in manifest["files"].values()),
+        manifest.seconds,
+        sum(size for size, _ in manifest.files.values()),
         from_cache,
+        manifest.eigenpairs,
     )
 
 
@@ -239,21 +271,25 @@ def _build(
     splits = data.splits
     found = fingerprint(splits, data.name, generated=data.generated, split=config.split)
     files: dict[str, str] = {}
+    found_before = entry.root / f".{entry.name}.eigenpairs"  # by a process that was killed
     with reporting(progress) as report, entry.building() as folder:
         for split, graphs in splits.items():
             same = next((other for other in files if splits[other] is graphs), None)
             files[split] = files[same] if same else f"{split}.safetensors"
             if same is None:  # a graph that is split by masks is stored once
                 with _in_split(split):
-                    _write(folder / files[split], graphs, config, workers, report)
+                    keep = found_before / split
+                    _write(folder / files[split], graphs, config, workers, report, keep)
         manifest = entry.publish(
             folder,
             {
                 "splits": files,
                 "fingerprint": found.to_dict(),
                 "seconds": round(time.perf_counter() - started, 3),
+                "eigenpairs": [read_json(path) for path in sorted(found_before.rglob("*.json"))],
             },
         )
+    shutil.rmtree(found_before, ignore_errors=True)
     return _open(entry, config, manifest, from_cache=False)
 
 
@@ -268,13 +304,20 @@ def _in_split(split: str) -> Iterator[None]:
 
 
 def _write(
-    path: Path, graphs: Sequence[Data], config: GRASSConfig, workers: int | None, progress: Progress
+    path: Path,
+    graphs: Sequence[Data],
+    config: GRASSConfig,
+    workers: int | None,
+    progress: Progress,
+    keep: Path,
 ) -> None:
     with TensorWriter(path, packed_shapes(graphs, config)) as writer:
         done = 0
         for name, pointer in pointers(*check_sizes(graphs)).items():
             writer.append(name, pointer)
-        for finished, rows in packed_rows(graphs, config, workers=workers):
+        for finished, rows in packed_rows(
+            graphs, config, workers=workers, keep=keep, progress=progress
+        ):
             for name, tensor in rows.items():
                 writer.append(name, tensor)
             done += finished

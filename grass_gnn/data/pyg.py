@@ -24,6 +24,8 @@ from grass_gnn.errors import GrassError
 from grass_gnn.rewiring import graph_seeds
 from grass_gnn.validation import check_graph
 
+LARGEST_FEATURE = 1e15  # of continuous ones: sums of their squares stay finite
+
 
 def batch_from_data(data: Data, config: GRASSConfig, seeds: Tensor | None = None) -> GraphBatch:
     """Encode and rewire PyG graphs, as far as transforms have not done so before.
@@ -106,6 +108,11 @@ def feature_columns(
         if not torch.isfinite(features.float()).all():
             row = int((~torch.isfinite(features.float())).any(dim=1).nonzero()[0])
             raise GrassError(f"The {what} features of row {row} are not finite.")
+        if features.numel() and float(features.abs().max()) > LARGEST_FEATURE:
+            row = int((features.abs() > LARGEST_FEATURE).any(dim=1).nonzero()[0])
+            raise GrassError(
+                f"The {what} features of row {row} are beyond {LARGEST_FEATURE:g}: scale them."
+            )
         return features
     if features.is_floating_point():
         raise GrassError(f"The {what} features are category numbers: integers, not floats.")

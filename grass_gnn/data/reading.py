@@ -1,7 +1,8 @@
 """Raw files of the benchmarks: found in the user's folder or downloaded, and read by PyG.
 
-PyG writes below the folder it reads from, and removes raw files before it downloads. It therefore
-only ever sees a temporary folder, with links to the raw files: the user's own is left as it is.
+PyG writes below the folder it reads from. It therefore only ever sees a temporary folder, with
+links to the raw files: the user's own is left as it is. Downloads are ours (``data.downloads``):
+PyG's check neither the server nor what it sends.
 """
 
 from __future__ import annotations
@@ -9,38 +10,45 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import os
-import pickle
 import shutil
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
-import torch
 from torch_geometric.data import Data, InMemoryDataset
 
+from grass_gnn.data.cache import CacheEntry
+from grass_gnn.data.downloads import (
+    BrokenDownloadError,
+    Source,
+    fetch,
+    file_sha256,
+    take_from_archive,
+)
+from grass_gnn.data.pickles import load_data, load_tensors_only, reading_data_only
 from grass_gnn.data.sbm import SPLITS
-from grass_gnn.errors import GrassError
-from grass_gnn.files import cache_folder
+from grass_gnn.errors import GrassError, first_line
+from grass_gnn.files import cache_folder, move_whole, write_json
+from grass_gnn.progress import Progress, reporting
 
+_ADVICE = "name a folder that holds its raw files (--data)"
 _SEARCH_DEPTH = 3  # folders below the one given: a set's own, its name in PyG's layout, raw
 
 
 @dataclass(frozen=True)
 class RawFiles:
-    """The raw files of a dataset, and PyG's class that downloads and reads them."""
+    """The raw files of a dataset, where they come from, and PyG's class that reads them."""
 
     name: str
     dataset_class: type[InMemoryDataset]
     arguments: Mapping[str, Any]  # of the class, but for root and split
     layout: str  # folder below PyG's root which holds raw/; "" for the root itself
     files: tuple[str, ...]
+    sources: tuple[Source, ...]  # files, and archives with the others
     has_splits: bool = True  # whether the class takes a split
 
     def find(self, folder: Path) -> Path:
@@ -79,30 +87,58 @@ class RawFiles:
         """Whether all raw files have been downloaded."""
         return self._missing(self.download_folder) is None
 
-    def download(self, *, allowed: bool = True, hint: str = "") -> Path:
-        """The folder with the downloaded raw files; at first use, let PyG download them."""
-        target = self.download_folder
-        if self.downloaded:
-            return target
-        advice = f"name a folder that holds its raw files (--data){hint}."
-        if not allowed:
-            raise GrassError(f"{self.name} is not in {target.parent}; {advice}")
-        only_download = type(
-            self.dataset_class.__name__, (self.dataset_class,), {"process": _stop_before_processing}
-        )
-        try:
-            cache_folder().mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=".download-") as root:
-                with _quiet_unless_terminal(), contextlib.suppress(_DownloadedError):
-                    only_download(root, **self.arguments)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.rmtree(target, ignore_errors=True)  # an incomplete one
-                os.replace(Path(root) / self.layout / "raw", target)
-        except (OSError, HTTPException, zipfile.BadZipFile) as error:
+    def local(self, hint: str = "") -> Path:
+        """The folder with the downloaded raw files.
+
+        Raises:
+            GrassError: They are not there: nothing goes to the network unless it is asked to.
+        """
+        if not self.downloaded:
             raise GrassError(
-                f"{self.name} cannot be downloaded ({_reason(error)}); {advice}"
-            ) from error
+                f"{self.name} is not in {self.download_folder.parent}; "
+                f"run `grass-gnn datasets download {self.name}`, or {_ADVICE}{hint}."
+            )
+        return self.download_folder
+
+    def download(self, progress: Progress | None = None, hint: str = "") -> Path:
+        """The folder with the raw files, which are downloaded unless they are there."""
+        target = self.download_folder
+        root = target.parent.parent
+        parts = root / f".{self.name}.parts"  # what arrived, whole or not
+        with CacheEntry(root, self.name).locked():
+            if self.downloaded:
+                return target
+            try:
+                with (
+                    reporting(progress) as report,
+                    tempfile.TemporaryDirectory(dir=root, prefix=".download-") as made,
+                ):
+                    folder = Path(made) / "raw"
+                    folder.mkdir()
+                    self._collect(parts, folder, report)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.rmtree(target, ignore_errors=True)  # an incomplete one
+                    move_whole(folder, target)
+            except (OSError, BrokenDownloadError) as error:
+                raise GrassError(
+                    f"{self.name} cannot be downloaded ({first_line(error)}); {_ADVICE}{hint}."
+                ) from error
+            shutil.rmtree(parts, ignore_errors=True)
         return target
+
+    def _collect(self, parts: Path, folder: Path, progress: Progress) -> None:
+        """Download all sources and take the raw files from them, with a note of their sums."""
+        single = {source.name for source in self.sources}
+        packed = [file for file in self.files if file not in single]
+        sums = {}
+        for source in self.sources:
+            path = fetch(source, parts, progress)
+            sums[source.url] = file_sha256(path)
+            if path.suffix == ".zip":
+                take_from_archive(path, packed, folder)
+            else:
+                shutil.copyfile(path, folder / path.name)
+        write_json(folder / "sources.json", sums)
 
     def read(self, raw: Path) -> dict[str, list[Data]]:
         """All graphs by PyG's own class: of each split, or as ``"train"`` if it has no splits."""
@@ -113,12 +149,12 @@ class RawFiles:
             for file in self.files:
                 _link(raw / file, links / file)
             try:
-                with _quiet_unless_terminal():
+                with _quiet_unless_terminal(), reading_data_only():
                     return {
                         split: list(self.dataset_class(root, **self.arguments, **argument))
                         for split, argument in splits.items()
                     }
-            except Exception as error:  # whatever a damaged pickle may lead to
+            except Exception as error:  # whatever a damaged file may lead to
                 raise GrassError(self._explain(raw, error)) from error
 
     def _explain(self, raw: Path, error: Exception) -> str:
@@ -132,16 +168,8 @@ class RawFiles:
             try:
                 _read_alone(raw / file)
             except Exception as problem:
-                return f"{raw / file} is damaged or incomplete ({_reason(problem)})."
-        return f"{raw} does not hold {self.name} as PyG expects it ({_reason(error)})."
-
-
-class _DownloadedError(Exception):
-    """PyG has downloaded a dataset and is about to process it."""
-
-
-def _stop_before_processing(_: InMemoryDataset) -> NoReturn:
-    raise _DownloadedError
+                return f"{raw / file} is damaged or incomplete ({first_line(problem)})."
+        return f"{raw} does not hold {self.name} as PyG expects it ({first_line(error)})."
 
 
 def _subfolders(folder: Path, depth: int = _SEARCH_DEPTH) -> Iterator[Path]:
@@ -163,21 +191,15 @@ def _link(source: Path, target: Path) -> None:
 def _read_alone(path: Path) -> None:
     if path.suffix == ".pickle":
         with path.open("rb") as file:
-            pickle.load(file)
+            load_data(file)
     elif path.suffix == ".pt":
-        torch.load(path, weights_only=True)
+        load_tensors_only(path)
     elif path.suffix == ".npz":
         with np.load(path) as arrays:
             for name in arrays.files:
                 arrays[name]
     else:
         [int(number) for number in path.read_text().strip().split(",")]
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of an error, as part of a sentence."""
-    text = str(getattr(error, "reason", None) or error).strip() or type(error).__name__
-    return text.splitlines()[0].rstrip(".")
 
 
 @contextlib.contextmanager

@@ -90,3 +90,5 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise GrassError(f"The file {path} is damaged: {error}.") from None
+    except ValueError as error:  # also of Ctrl-C, which safetensors' own code may meet
+        raise GrassError(f"The file {path} cannot be read: {error}.") from None

@@ -7,11 +7,8 @@ characters. It still is one row, in its place, and a later one is not affected.
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import logging
 import math
-import sys
 import zlib
 from collections import deque
 from collections.abc import Iterator
@@ -20,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grass_gnn.config import suggest
-from grass_gnn.errors import GrassError
+from grass_gnn.data.text_files import open_text, text_lines
+from grass_gnn.errors import GrassError, first_line
 
 TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".csv.gz", ".tsv.gz", ".txt.gz")
 MISSING = {
@@ -34,6 +32,17 @@ MISSING = {
     "-",
 }  # cells that say nothing, in lower case
 _LONGEST_RECORD = 200  # lines that a quoted cell may go over
+
+try:
+    from pyarrow import ArrowException
+except ImportError:  # a sentence when Parquet is asked for
+
+    class ArrowException(Exception):  # type: ignore[no-redef]
+        """What cannot happen without pyarrow."""
+
+
+# What reading a damaged file may lead to; Arrow's own errors are partly ValueErrors.
+_DAMAGES = (OSError, EOFError, zlib.error, ArrowException)
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +66,8 @@ class Table:
     def __iter__(self) -> Iterator[Row]:
         try:
             yield from _parquet_rows(self.path) if self.delimiter is None else self._text_rows()
-        except (OSError, EOFError, zlib.error) as error:  # such as a download that broke off
-            raise GrassError(f"The file {self.path} is damaged: {error}.") from None
+        except _DAMAGES as error:  # such as a download that broke off
+            raise GrassError(f"The file {self.path} is damaged: {first_line(error)}.") from None
 
     def place(self, name: str, option: str) -> int:
         """Number of the column of a name; of several, the first.
@@ -82,8 +91,8 @@ class Table:
     def _text_rows(self) -> Iterator[Row]:
         assert self.delimiter is not None
         width = len(self.columns)
-        with _open_text(self.path) as file:
-            records = _records(enumerate(file, 1), self.delimiter, width)
+        with open_text(self.path) as file:
+            records = _records(enumerate(text_lines(file), 1), self.delimiter, width)
             next(records, None)  # the header
             empty: list[Row] = []  # blank lines count as rows unless they end the file
             for line, cells in records:
@@ -116,24 +125,15 @@ def open_table(path: str | Path) -> Table:
     if name.endswith(".parquet"):
         return Table(path, _parquet_file(path).schema_arrow.names, None)
     try:
-        with _open_text(path) as file:
-            header = file.readline()
-    except (OSError, EOFError) as error:
-        raise GrassError(f"The file {path} cannot be read: {error}.") from None
+        with open_text(path) as file:
+            header = next(text_lines(file), "")
+    except _DAMAGES as error:
+        raise GrassError(f"The file {path} cannot be read: {first_line(error)}.") from None
     delimiter = "\t" if ".tsv" in name else max(",;\t", key=header.count)
     cells = _cells(header, delimiter) or []
     if not any(cell.strip() for cell in cells):
         raise GrassError(f"The file {path} has no header in its first line.")
     return Table(path, [cell.strip() for cell in cells], delimiter)
-
-
-def _open_text(path: Path) -> io.TextIOWrapper:
-    """A text file, compressed or not, without its byte-order mark; bytes that are no text show."""
-    csv.field_size_limit(sys.maxsize)
-    with path.open("rb") as probe:
-        compressed = probe.read(2) == b"\x1f\x8b"
-    raw: Any = gzip.open(path, "rb") if compressed else path.open("rb")  # noqa: SIM115
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline=None)
 
 
 def _records(
@@ -191,7 +191,6 @@ def _cells(text: str, delimiter: str) -> list[str] | None:
 
 def _parquet_file(path: Path) -> Any:
     try:
-        from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
     except ImportError:
         raise GrassError(
@@ -200,8 +199,7 @@ def _parquet_file(path: Path) -> Any:
     try:
         return ParquetFile(path)
     except (ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise GrassError(f"The file {path} is no Parquet file: {reason}.") from None
+        raise GrassError(f"The file {path} is no Parquet file: {first_line(error)}.") from None
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:

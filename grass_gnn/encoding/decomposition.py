@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
+from grass_gnn.encoding.krylov import LARGE_NODES, leading_eigenpairs
 from grass_gnn.encoding.spectrum import (
     Array,
     SparseMatrix,
@@ -17,12 +20,17 @@ from grass_gnn.encoding.spectrum import (
     eigenpairs,
     is_symmetric,
     normalised,
+    use_dense,
 )
+from grass_gnn.files import write_json
+from grass_gnn.progress import Progress, silent
 from grass_gnn.validation import check_choice, check_positive_int
 
 Directed = Literal["error", "symmetrize", "alternating"]
 
 _TIE = 1e-9  # eigenvalues this close count as equal
+
+logger = logging.getLogger(__name__)
 
 
 class Decomposition(NamedTuple):
@@ -36,6 +44,7 @@ class Decomposition(NamedTuple):
     values: Tensor  # [m + 1] float32: λ, by falling magnitude; alternating: σ²
     error: float  # largest |λ| (alternating: σ²) left out: the spectral norm of the remainder
     right_vectors: Tensor | None = None  # [n, m + 1] float32: V, of the alternating form only
+    residual: float = 0.0  # largest ‖T q − λ q‖ on large graphs; elsewhere it is rounding
 
 
 def decompose(
@@ -44,6 +53,8 @@ def decompose(
     m: int,
     weight: Tensor | None = None,
     directed: Directed = "error",
+    keep: Path | None = None,
+    progress: Progress = silent,
 ) -> Decomposition:
     r"""Find the m eigenpairs of T_sym that are largest in magnitude (all of them if m ≥ n).
 
@@ -59,12 +70,15 @@ def decompose(
         weight: Weight of each edge [E].
         directed: What to do with a graph that is not symmetric: refuse it (``"error"``) or
             ``"symmetrize"`` it; ``"alternating"`` is used on all graphs alike.
+        keep: Of a large graph, a file without suffix: ``.npz`` keeps what was found so far, from
+            which a later call goes on, and ``.json`` says how exact the result is.
+        progress: Of a large graph, told how many eigenpairs are found.
     """
     check_positive_int("m", m)
     check_choice("directed", directed, get_args(Directed))
     matrix = adjacency(edge_index, num_nodes, weight)
     if directed == "alternating":
-        return _decompose_alternating(normalised(matrix), m)
+        return _decompose_alternating(normalised(matrix), m, keep, progress)
     if not is_symmetric(matrix):
         if directed == "error":
             raise ValueError(
@@ -73,40 +87,76 @@ def decompose(
             )
         matrix = matrix + matrix.T
     # One eigenpair more to see a ± tie at the cut, and another to know what is left out.
-    values, vectors = eigenpairs(normalised(matrix), m + 2, "LM")
-    order = _by_magnitude(values)
+    values, vectors, residual = _largest(normalised(matrix), m + 2, keep, progress)
+    tie = max(_TIE, residual / 100)  # eigenvalues are far more exact than their vectors
+    order = _by_magnitude(values, tie)
     values, vectors = values[order], vectors[:, order]
     kept = min(m, num_nodes)
     # Equal magnitudes alternate, λ before −λ: only after a λ can the cut part it from its −λ.
-    if kept < num_nodes and abs(values[kept - 1] + values[kept]) < _TIE < values[kept - 1]:
+    if kept < num_nodes and abs(values[kept - 1] + values[kept]) < tie < values[kept - 1]:
         kept += 1
     error = float(abs(values[kept])) if kept < num_nodes else 0.0
-    return Decomposition(_pad(vectors[:, :kept], m), _pad(values[:kept], m), error)
+    _state_error(num_nodes, kept, residual, error, keep)
+    vectors, values = vectors[:, :kept], values[:kept]
+    return Decomposition(_pad(vectors, m), _pad(values, m), error, None, residual)
 
 
-def _decompose_alternating(matrix: SparseMatrix, m: int) -> Decomposition:
+def _largest(
+    operator: SparseMatrix | LinearOperator, count: int, keep: Path | None, progress: Progress
+) -> tuple[Array, Array, float]:
+    """The ``count`` largest eigenpairs (or all) and their residual, by what suits the size."""
+    if operator.shape[0] < LARGE_NODES or use_dense(operator.shape[0], count):
+        return (*eigenpairs(operator, count, "LM"), 0.0)
+    state = None if keep is None else keep.with_name(f"{keep.name}.npz")
+    found = leading_eigenpairs(operator, count, state, progress)
+    return found.values, found.vectors, found.residual
+
+
+def _state_error(
+    num_nodes: int, kept: int, residual: float, error: float, keep: Path | None
+) -> None:
+    """Say how exact the eigenpairs of a large graph are, and what is left out."""
+    if not residual:
+        return
+    logger.warning(
+        "The %d eigenpairs of %s nodes have residuals of at most %.1e; all others are at most %.4f "
+        "in magnitude.",
+        kept,
+        f"{num_nodes:,}",
+        residual,
+        error,
+    )
+    if keep is not None:
+        account = {"nodes": num_nodes, "eigenpairs": kept, "residual": residual, "left_out": error}
+        write_json(keep.with_name(f"{keep.name}.json"), account)
+
+
+def _decompose_alternating(
+    matrix: SparseMatrix, m: int, keep: Path | None, progress: Progress
+) -> Decomposition:
     num_nodes = matrix.shape[0]
 
     def double_step(x: Array) -> Array:
         return matrix @ (matrix.T @ x)
 
     operator = LinearOperator(matrix.shape, matvec=double_step, matmat=double_step, dtype=float)
-    values, left = eigenpairs(operator, m + 1, "LM")
+    values, left, residual = _largest(operator, m + 1, keep, progress)
     order = np.argsort(-values, kind="stable")
     values, left = values[order].clip(min=0.0), left[:, order]
     kept = min(m, num_nodes)
     error = float(values[kept]) if kept < num_nodes else 0.0
     values, left = values[:kept], left[:, :kept]
+    _state_error(num_nodes, kept, residual, error, keep)
     # v = Mᵀu / σ; where σ is zero its powers are too, and any v will do.
     right = (matrix.T @ left) * np.sqrt(np.divide(1.0, values, where=values > _TIE, out=0 * values))
-    return Decomposition(_pad(left, m), _pad(values, m), error, _pad(right, m))
+    return Decomposition(_pad(left, m), _pad(values, m), error, _pad(right, m), residual)
 
 
-def _by_magnitude(values: Array) -> NDArray[np.intp]:
+def _by_magnitude(values: Array, tie: float) -> NDArray[np.intp]:
     """The order of falling magnitude in which equal magnitudes alternate: λ, −λ, λ, −λ, …"""
     order = np.argsort(-abs(values), kind="stable")
     magnitude = abs(values[order])
-    group = np.cumsum(np.diff(magnitude, prepend=magnitude[:1]) < -_TIE)
+    group = np.cumsum(np.diff(magnitude, prepend=magnitude[:1]) < -tie)
     negative = values[order] < 0
     # How many values of the same group and sign come before.
     label = 2 * group + negative

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from grass_gnn.config import METRICS, GRASSConfig, TaskConfig
-from grass_gnn.data import GraphLoader, PackedDataset
+from grass_gnn.data import GraphLoader, PackedDataset, training_loader
+from grass_gnn.evaluation.calibration import rank_correlation
 from grass_gnn.evaluation.metrics import score, to_probabilities
+from grass_gnn.evaluation.streamed import is_streamed, predict_streamed
+from grass_gnn.nn.model import GRASS
 from grass_gnn.nn.norm import collect_statistics
 from grass_gnn.progress import Progress, silent
 
@@ -32,6 +35,8 @@ class Evaluation:
     # Of one's own data, every metric of the averaged predictions, with its interval.
     metrics: dict[str, tuple[float, tuple[float, float]]]
     scores: list[float]  # of each rewiring
+    # Of a regression, Spearman's ρ of the spread over rewirings and the absolute error.
+    spread_correlation: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -56,9 +61,7 @@ def collect(
     with collect_statistics(model):
         for number in range(passes):
             size = min(config.training.batch_size, len(dataset))
-            loader = GraphLoader(
-                dataset, config, size, True, True, seed=seed, workers=workers, stream=STATISTICS
-            )
+            loader = training_loader(dataset, config, size, seed, workers, STATISTICS)
             loader.set_epoch(number)
             for batch in loader:
                 model(batch.to(_device(model)))
@@ -97,6 +100,8 @@ def predict_split(
         by_graph=by_graph,
     )
     loader.set_epoch(rewiring)
+    if is_streamed(model, dataset, config):
+        return _predict_streamed(model, loader, config)
     predictions, targets, owners = [], [], []
     first_graph = 0
     for batch in loader:
@@ -113,6 +118,18 @@ def predict_split(
     if len(dataset) == 1:
         owner = torch.arange(len(owner))
     return torch.cat(predictions), torch.cat(targets) if targets else None, owner
+
+
+def _predict_streamed(
+    model: GRASS, loader: GraphLoader, config: GRASSConfig
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """:func:`predict_split` of a single graph that is too large for one pass."""
+    graph, seeds = loader.draw(torch.zeros(1, dtype=torch.int64))
+    output = to_probabilities(config.task, predict_streamed(model, graph, config, seeds))
+    rows = slice(None) if graph.mask is None else graph.mask
+    output = output[rows]
+    target = None if graph.y is None else graph.y[rows]
+    return output, target, torch.arange(len(output))
 
 
 def _owners(task: TaskConfig, batch: Any) -> Tensor:
@@ -175,6 +192,17 @@ def evaluate(
     mean = total / rewirings
     spread = (squares / rewirings - (mean - first).square()).clamp(min=0).sqrt()
     values = torch.tensor(scores, dtype=torch.float64)
+    averaged_interval = bootstrap(task, mean, target, owner)
+    metrics: dict[str, tuple[float, tuple[float, float]]] = {}
+    if config.dataset is None:
+        metrics[task.metric] = (averaged[rewirings], averaged_interval)
+        for metric in METRICS[task.kind]:
+            if metric != task.metric:
+                interval = bootstrap(task, mean, target, owner, metric)
+                metrics[metric] = (score(task, mean, target, metric), interval)
+    correlation = None
+    if task.kind == "regression":
+        correlation = rank_correlation(spread, (mean - target.view_as(mean)).abs())
     result = Evaluation(
         metric=task.metric,
         rewirings=rewirings,
@@ -182,15 +210,10 @@ def evaluate(
         variance=float(values.var(correction=1)) if rewirings > 1 else 0.0,
         interval=_shift(bootstrap(task, first, target, owner), float(values.mean()), scores[0]),
         averaged=averaged,
-        averaged_interval=bootstrap(task, mean, target, owner),
-        metrics={
-            metric: (
-                score(task, mean, target, metric),
-                bootstrap(task, mean, target, owner, metric),
-            )
-            for metric in (METRICS[task.kind] if config.dataset is None else ())
-        },
+        averaged_interval=averaged_interval,
+        metrics=metrics,
         scores=scores,
+        spread_correlation=correlation,
     )
     return result, mean, spread
 

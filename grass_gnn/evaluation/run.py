@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from grass_gnn.data import PreparedData, open_prepared, prepare_benchmark
 from grass_gnn.errors import GrassError
@@ -40,7 +42,7 @@ def evaluate_run(
         raise GrassError(f"There is no split {split!r}; the names are {', '.join(STREAMS)}.")
     trained = load_model(folder)
     config = trained.config
-    prepared = _find_data(Path(folder), trained, data, progress)
+    prepared = find_data(trained, data, progress)
     if deterministic:  # the same rewiring each time: once is enough
         config, rewirings = config.override({"rewiring.when": "graph"}), 1
     seed = trained.card.get("seed", 0) if seed is None else seed
@@ -58,16 +60,32 @@ def evaluate_run(
     return results if config.dataset is None else {"official": prepared.official, **results}
 
 
-def _find_data(
-    folder: Path, trained: TrainedModel, data: str | Path | None, progress: Progress
+def find_data(
+    trained: TrainedModel, data: str | Path | None = None, progress: Progress = silent
 ) -> PreparedData:
     """The data of a run: kept in its folder, or those of its benchmark."""
-    origin = trained.card.get("data", {}).get("origin", {})
-    if "prepared" in origin:
-        return open_prepared(folder / "data" / origin["prepared"], trained.config)
-    generate = origin.get("generated")
-    if data is None and "folder" in origin and Path(origin["folder"]).is_dir():
-        data = origin["folder"]
+    try:
+        origin = _CardData.model_validate(trained.card.get("data", {})).origin
+    except ValidationError:
+        raise GrassError(f"The card of the run in {trained.folder} has damaged data.") from None
+    if origin.prepared is not None and trained.folder is not None:
+        return open_prepared(trained.folder / "data" / origin.prepared, trained.config)
+    generate = origin.generated
+    if data is None and origin.folder is not None and Path(origin.folder).is_dir():
+        data = origin.folder
     return prepare_benchmark(
-        trained.config, data, None if data else generate, origin.get("seed", 0), progress
+        trained.config, data, None if data else generate, origin.seed, progress
     )
+
+
+class _Origin(BaseModel):
+    """Where the data of a run came from, as its card says."""
+
+    prepared: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None  # a folder's bare name
+    folder: str | None = None
+    generated: list[int] | None = None
+    seed: int = 0
+
+
+class _CardData(BaseModel):
+    origin: _Origin = _Origin()

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data import PackedDataset, pack
-from grass_gnn.errors import GrassError
+from grass_gnn.errors import GrassError, first_line
 from grass_gnn.evaluation.embedding import embed_split
 from grass_gnn.evaluation.explanation import Explanation, explain_graph
 from grass_gnn.evaluation.protocol import predict_split
@@ -163,16 +163,28 @@ def load_model(folder: str | Path) -> TrainedModel:
         raise GrassError(f"The file {folder / CARD} is damaged: it holds no configuration.")
     if card.get("format") != FORMAT:
         raise GrassError(
-            f"The model in {folder} has format {card.get('format')}; this version reads {FORMAT}."
+            f"The model in {folder} has format {card.get('format')!r}; this version reads {FORMAT}."
         )
     config = GRASSConfig.from_dict(card["config"], str(folder / CARD))
     data = (folder / WEIGHTS).read_bytes()
     if hashlib.sha256(data).hexdigest() != card.get("weights_sha256"):
         raise GrassError(f"The file {folder / WEIGHTS} is damaged: its checksum differs.")
-    model = GRASS(config)
     try:
-        model.load_state_dict(load_tensors(data))
-    except (RuntimeError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
-        raise GrassError(f"The weights in {folder / WEIGHTS} do not fit {CARD}: {reason}") from None
+        model = _with_weights(config, load_tensors(data))
+    except (RuntimeError, SafetensorError, ValueError, TypeError) as error:
+        reason = [*str(error).splitlines(), ""][1].strip() or first_line(error)
+        raise GrassError(
+            f"The weights in {folder / WEIGHTS} do not fit {CARD}: {reason.rstrip('.')}."
+        ) from None
     return TrainedModel(model.eval(), config, card, folder)
+
+
+def _with_weights(config: GRASSConfig, weights: dict[str, Tensor]) -> GRASS:
+    """A model of these weights; what a card asks for takes no memory until they are seen to fit."""
+    with torch.device("meta"):
+        model = GRASS(config)
+    for name, expected in model.state_dict().items():
+        if name in weights and weights[name].dtype != expected.dtype:
+            raise ValueError(f"{name} is of type {weights[name].dtype}, not {expected.dtype}")
+    model.load_state_dict({name: value.clone() for name, value in weights.items()}, assign=True)
+    return model

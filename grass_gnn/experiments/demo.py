@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import prepare_benchmark
+from grass_gnn.data import PreparedData, prepare_benchmark
 from grass_gnn.experiments.equal_time import count_parameters, same_size, train_for
+from grass_gnn.locks import locked
 from grass_gnn.training import Run, train
 
 SIZES = (480, 60, 120)  # training, validation and test graphs
@@ -34,7 +34,14 @@ def demonstrate(folder: Path, seed: int = 0) -> Iterator[Contestant]:
     """Train GRASS, then each baseline for the same time; the folder is replaced."""
     config = GRASSConfig.preset("cluster-small")
     data = prepare_benchmark(config, generate=SIZES, seed=seed)
-    shutil.rmtree(folder, ignore_errors=True)
+    with locked(folder) as lock:
+        lock.empty()
+        yield from _contest(config, data, folder, seed)
+
+
+def _contest(
+    config: GRASSConfig, data: PreparedData, folder: Path, seed: int
+) -> Iterator[Contestant]:
     run = train(config, data, folder / "grass", seed)
     seconds = run.results["training"]["seconds"]
     yield _contestant("GRASS", run, config)

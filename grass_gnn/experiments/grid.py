@@ -15,6 +15,7 @@ from grass_gnn.experiments.catalogue import Experiment, experiment
 from grass_gnn.experiments.equal_time import epochs_within
 from grass_gnn.experiments.job import CARD, ERROR, RESULTS, Job, Source, run_job, state
 from grass_gnn.files import read_json, write_json
+from grass_gnn.locks import locked
 
 GRID = "grid.json"
 
@@ -92,6 +93,10 @@ class Grid:
 
     def run(self, backend: Backend = here) -> Iterator[Advance]:
         """Do what is not finished yet; each finished or failed run is told as it comes."""
+        with locked(self.folder):
+            yield from self._run(backend)
+
+    def _run(self, backend: Backend) -> Iterator[Advance]:
         write_json(
             self.folder / GRID,
             {"experiment": self.experiment.name, "budget": asdict(self.budget)},

@@ -90,7 +90,9 @@ class Job:
 
 def state(folder: Path) -> str:
     """``"finished"``, ``"failed"``, ``"begun"`` or ``"new"``."""
-    if (folder / RESULTS).is_file():
+    # Predictions are written after results, and then the checkpoints are removed.
+    complete = (folder / PREDICTIONS).is_file() or not (folder / "checkpoints").is_dir()
+    if (folder / RESULTS).is_file() and complete:
         return "finished"
     if (folder / ERROR).is_file():
         return "failed"

@@ -20,7 +20,7 @@ Files = dict[str, bytes]
 def on_cluster(address: str = "auto", cpus: float = 1, gpus: float = 0) -> Backend:
     """A backend that does jobs as Ray tasks.
 
-    The machines need this package and the data (in the same folder, or a network to download from);
+    The machines need this package and the data (in the same folder, or downloaded there before);
     they need no common file system: a task sends its run folder back.
 
     Args:

@@ -80,14 +80,20 @@ class GRASS(nn.Module):
         nodes, edges = batch.node_encoding, batch.edge_encoding
         if self.training and self.config.encoding.kind == "laplacian":
             nodes, edges = self._flip_signs(nodes, edges, batch)
-        num_nodes, num_edges = batch.node_graph.size(0), batch.edge_kind.size(0)
-        x = self.node_features(batch.x, num_nodes)
-        e = self.edge_features(batch.edge_attr, num_edges, batch.edge_kind)
-        if self.node_encoding is not None:
-            x = x + self.node_encoding(nodes)
-        if self.edge_encoding is not None:
-            e = e + self.edge_encoding(edges)
-        return x, e
+        return (
+            self.embed_nodes(batch.x, nodes),
+            self.embed_edges(batch.edge_attr, edges, batch.edge_kind),
+        )
+
+    def embed_nodes(self, features: Tensor | None, encoding: Tensor) -> Tensor:
+        """x⁰ [N, d] from features and encodings [N, …]."""
+        x = self.node_features(features, encoding.size(0))
+        return x if self.node_encoding is None else x + self.node_encoding(encoding)
+
+    def embed_edges(self, features: Tensor | None, encoding: Tensor, kind: Tensor) -> Tensor:
+        """e⁰ [E, d] from features, encodings [E, …] and kinds [E] of edges."""
+        e = self.edge_features(features, encoding.size(0), kind)
+        return e if self.edge_encoding is None else e + self.edge_encoding(encoding)
 
     def readout(self, x: Tensor, e: Tensor, batch: GraphBatch) -> Tensor:
         """What the head sees: pooled graphs, nodes, or input edges with both of their ends."""

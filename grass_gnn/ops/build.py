@@ -28,6 +28,8 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from grass_gnn.files import move_whole
+
 SOURCE_FOLDER = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-pthread")
 SANITIZE_FLAGS = (
@@ -77,11 +79,11 @@ def library() -> ctypes.CDLL:
             return ctypes.CDLL(str(path))
         except OSError:
             path.unlink(missing_ok=True)
-    _compile(command, flags, path)
     try:
+        _compile(command, flags, path)
         return ctypes.CDLL(str(path))
     except OSError as error:
-        raise BuildError(f"the compiled library cannot be loaded: {error}") from error
+        raise BuildError(f"the compiled library cannot be written or loaded: {error}") from error
 
 
 @functools.cache
@@ -183,8 +185,8 @@ def _compile(command: list[str], flags: list[str], path: Path) -> None:
         _run([*command, *flags, "-shared", *objects, "-o", str(built)])
         checksum = built.with_suffix(".sha256")
         checksum.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
-        os.replace(built, path)
-        os.replace(checksum, path.with_suffix(".sha256"))
+        move_whole(built, path)
+        move_whole(checksum, path.with_suffix(".sha256"))
 
 
 def _run(command: list[str]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from grass_gnn.errors import GrassError
+from grass_gnn.errors import GrassError, first_line
 from grass_gnn.experiments.job import RESULTS
 from grass_gnn.experiments.measured import GridRecord, RunRecord, is_grid
 from grass_gnn.files import write_text
@@ -61,10 +62,12 @@ def write_report(folders: Sequence[str | Path], path: str | Path) -> Path:
     grids: list[GridRecord] = []
     for folder in map(Path, folders):
         if is_grid(folder):
-            grids.append(GridRecord.open(folder))
-            sections.append(grid_section(grids[-1]))
+            with _one_sentence(folder):
+                grids.append(GridRecord.open(folder))
+                sections.append(grid_section(grids[-1]))
         elif (folder / RESULTS).is_file():
-            sections.append(run_section(folder, f"run-{len(sections)}"))
+            with _one_sentence(folder):
+                sections.append(run_section(folder, f"run-{len(sections)}"))
         else:
             raise GrassError(f"{folder} holds no finished run, and no grid of them.")
     if grids:
@@ -73,6 +76,15 @@ def write_report(folders: Sequence[str | Path], path: str | Path) -> Path:
             sections.append(Section("claims", "Claims of the text", tables=[claims]))
     sections.append(Section("rewiring", "Random rewiring", figures=[rewiring_figure()]))
     return write_page(sections, path)
+
+
+@contextlib.contextmanager
+def _one_sentence(folder: Path) -> Iterator[None]:
+    """Results are read as we write them; others, whoever wrote them, are damaged."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as error:
+        raise GrassError(f"The results in {folder} are damaged: {first_line(error)}.") from error
 
 
 def write_page(

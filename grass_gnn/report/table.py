@@ -6,6 +6,8 @@ import csv
 import io
 from dataclasses import dataclass, field
 
+from grass_gnn.data.spreadsheets import guard
+
 # How the best and the second best number of a column are marked.
 BEST, SECOND = "best", "second"
 
@@ -32,18 +34,19 @@ class ReportTable:
 
     def to_markdown(self) -> str:
         """For README files."""
-        rows = [self.columns, ["---", *["---:"] * (len(self.columns) - 1)]]
+        columns = [_escape(column) for column in self.columns]
+        rows = [columns, ["---", *["---:"] * (len(self.columns) - 1)]]
         rows += [[_markdown(entry) for entry in row] for row in self.rows]
         lines = ["| " + " | ".join(row) + " |" for row in rows]
-        note = f"\n{self.note}\n" if self.note else ""
-        return f"**{self.title}**\n\n" + "\n".join(lines) + "\n" + note
+        note = f"\n{_escape(self.note)}\n" if self.note else ""
+        return f"**{_escape(self.title)}**\n\n" + "\n".join(lines) + "\n" + note
 
     def to_csv(self) -> str:
         """For programs: the text of each cell, without marks."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([entry.text for entry in row] for row in self.rows)
+        writer.writerow([guard(column) for column in self.columns])
+        writer.writerows([guard(entry.text) for entry in row] for row in self.rows)
         return text.getvalue()
 
     def to_latex(self) -> str:
@@ -59,8 +62,12 @@ class ReportTable:
         )
 
 
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
 def _markdown(entry: Entry) -> str:
-    text = entry.text.replace("|", "\\|").replace("<", "&lt;")
+    text = _escape(entry.text)
     return f"**{text}**" if entry.mark == BEST else f"*{text}*" if entry.mark == SECOND else text
 
 

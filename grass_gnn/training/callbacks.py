@@ -15,9 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from grass_gnn.data import PackedDataset
+from grass_gnn.errors import GrassError
 from grass_gnn.evaluation import validate
 from grass_gnn.files import write_text
 from grass_gnn.hardware import peak_memory_mb
+from grass_gnn.training.finite import FiniteSteps
 
 COLUMNS = [
     "epoch",
@@ -28,15 +30,19 @@ COLUMNS = [
     "seconds",
     "graphs_per_second",
     "peak_memory_mb",
+    "skipped_steps",
 ]
 
 
 class EpochRecord(Callback):
     """Validates at the end of an epoch and keeps ``metrics.csv``, a row an epoch."""
 
-    def __init__(self, path: Path, validation: PackedDataset | None, every: int = 1) -> None:
+    def __init__(
+        self, path: Path, validation: PackedDataset | None, finite: FiniteSteps, every: int = 1
+    ) -> None:
         self.path = path
         self.validation = validation
+        self.finite = finite
         self.every = every
         self.rows: list[dict[str, Any]] = []
         self.started = time.perf_counter()
@@ -57,9 +63,12 @@ class EpochRecord(Callback):
     def restore(self, epochs: int) -> None:
         """Read the rows of the epochs before a checkpoint; later rows will come again."""
         if self.path.exists():
-            with self.path.open(newline="", encoding="utf-8") as file:
-                rows = [_typed(row) for row in csv.DictReader(file)]
-            self.rows = [row for row in rows if row["epoch"] <= epochs]
+            try:
+                with self.path.open(newline="", encoding="utf-8") as file:
+                    rows = [_typed(row) for row in csv.DictReader(file)]
+                self.rows = [row for row in rows if row["epoch"] <= epochs]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise GrassError(f"The file {self.path} is damaged: {error}.") from None
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
@@ -76,7 +85,8 @@ class EpochRecord(Callback):
         epoch, config = module.epoch, module.run_config
         metric = None
         last = epoch == config.training.epochs
-        if self.validation is not None and (epoch % self.every == 0 or last):
+        due = module.team.leads and (epoch % self.every == 0 or last)
+        if self.validation is not None and due:
             metric = validate(
                 module.model, self.validation, config, epoch, module.seed, module.workers
             )
@@ -87,15 +97,17 @@ class EpochRecord(Callback):
                 "epoch": epoch,
                 "step": module.steps_done,
                 "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
-                "train_loss": module.loss_sum / module.batches_per_epoch,
-                "val_metric": metric,
+                "train_loss": module.mean_loss if module.losses else None,
+                "val_metric": module.team.share(metric),
                 "seconds": None if self.partial else round(seconds, 4),
                 "graphs_per_second": None if self.partial else round(graphs / seconds, 1),
                 "peak_memory_mb": peak_memory_mb(module.device),
+                "skipped_steps": self.finite.skipped,  # since the start
             }
         )
-        module.loss_sum = 0.0
-        self.write()
+        module.forget_losses()
+        if module.team.leads:
+            self.write()
         for logger in trainer.loggers:
             row = {k: v for k, v in self.rows[-1].items() if v is not None}
             logger.log_metrics(row, step=module.steps_done)
@@ -110,7 +122,7 @@ class EpochRecord(Callback):
 
 
 def _typed(row: dict[str, str]) -> dict[str, Any]:
-    whole = ("epoch", "step")
+    whole = ("epoch", "step", "skipped_steps")
     return {
         name: None if value == "" else int(value) if name in whole else float(value)
         for name, value in row.items()
@@ -146,8 +158,7 @@ class ProgressLine(Callback):
     ) -> None:
         """Advance by a batch."""
         module: Any = pl_module
-        done = module.batches_done % module.batches_per_epoch or module.batches_per_epoch
-        numbers = f"epoch {module.epoch} · loss {module.loss_sum / done:.4f}"
+        numbers = f"epoch {module.epoch} · loss {module.mean_loss:.4f}"
         if self.record.rows:
             row = self.record.rows[-1]
             if row["val_metric"] is not None:
@@ -162,7 +173,7 @@ class ProgressLine(Callback):
 
 
 class StopOnSignal(Callback):
-    """Ctrl-C and SIGTERM end training after the current batch, so that a checkpoint is consistent.
+    """Ctrl-C and SIGTERM end training after the current step, so that a checkpoint is consistent.
 
     A second Ctrl-C stops at once.
     """
@@ -188,8 +199,16 @@ class StopOnSignal(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
     ) -> None:
-        """Stop if asked to."""
-        if self.received is not None:
+        """Stop if asked to, but not between batches whose gradients are being added up.
+
+        Of several processes all stop after the same batch, whichever was asked.
+        """
+        module: Any = pl_module
+        batch = module.batches_done % module.batches_per_epoch
+        if batch % trainer.accumulate_grad_batches:
+            return
+        if module.team.any(self.received is not None):
+            self.received = self.received or signal.SIGTERM
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

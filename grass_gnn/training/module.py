@@ -8,6 +8,8 @@ interrupted one bit by bit.
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 import torch
@@ -16,12 +18,14 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import GraphLoader, PackedDataset
+from grass_gnn.data import GraphLoader, PackedDataset, num_parts, training_loader
 from grass_gnn.data.batch import GraphBatch
 from grass_gnn.errors import GrassError
+from grass_gnn.nn.norm import synchronise_norms
 from grass_gnn.training.losses import task_loss
 from grass_gnn.training.optimizer import make_optimizer
 from grass_gnn.training.schedule import learning_rate
+from grass_gnn.training.team import ALONE, Team
 
 
 class TrainingModule(LightningModule):
@@ -34,6 +38,7 @@ class TrainingModule(LightningModule):
         data_hash: What tells them apart from others; a run is resumed with the same.
         seed: Of everything random.
         workers: Threads that prepare batches.
+        team: The processes that share each batch.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class TrainingModule(LightningModule):
         data_hash: str,
         seed: int = 0,
         workers: int = 1,
+        team: Team = ALONE,
     ) -> None:
         super().__init__()
         self.model = model
@@ -52,11 +58,17 @@ class TrainingModule(LightningModule):
         self.data_hash = data_hash
         self.seed = seed
         self.workers = workers
+        self.team = team
         self.batch_size = min(config.training.batch_size, len(dataset))
         self.batches_per_epoch = len(dataset) // self.batch_size
+        if config.training.sampling != "none":
+            self.batches_per_epoch = num_parts(dataset, config)
         self.batches_done = 0
-        self.loss_sum = 0.0  # over the batches of the current epoch
+        self.loss_sum, self.losses = 0.0, 0  # finite ones of the current epoch, and how many
+        self.last_loss = float("nan")
         self._optimizer_state: dict[str, Any] | None = None
+        if team.size > 1 and config.training.synchronise:
+            synchronise_norms(self.model)
         if config.training.compile:
             self.model.compile(dynamic=True)
 
@@ -64,6 +76,15 @@ class TrainingModule(LightningModule):
     def epoch(self) -> int:
         """Number of epochs completed."""
         return self.batches_done // self.batches_per_epoch
+
+    @property
+    def mean_loss(self) -> float:
+        """Of the current epoch so far; NaN if there is none that is finite."""
+        return self.loss_sum / self.losses if self.losses else math.nan
+
+    def forget_losses(self) -> None:
+        """Begin another epoch."""
+        self.loss_sum, self.losses = 0.0, 0
 
     @property
     def total_steps(self) -> int:
@@ -80,16 +101,9 @@ class TrainingModule(LightningModule):
 
     def train_dataloader(self) -> GraphLoader:
         """The rest of the current epoch (Lightning asks anew for every epoch)."""
-        loader = GraphLoader(
-            self.dataset,
-            self.run_config,
-            batch_size=self.batch_size,
-            shuffle=True,
-            drop_last=True,
-            seed=self.seed,
-            workers=self.workers,
-        )
-        loader.set_epoch(self.epoch)
+        share = self.batch_size // self.team.size
+        loader = training_loader(self.dataset, self.run_config, share, self.seed, self.workers)
+        loader.shard(self.team.rank, self.team.size).set_epoch(self.epoch)
         loader.resume_from(self.batches_done % self.batches_per_epoch)
         return loader
 
@@ -100,23 +114,22 @@ class TrainingModule(LightningModule):
         return batch if device.type == "cpu" else batch.to(device)
 
     def training_step(self, batch: GraphBatch, batch_idx: int) -> Tensor:
-        """The loss of one batch."""
-        torch.manual_seed(step_seed(self.seed, self.batches_done))
+        """The loss of one batch, or of this process's part of it."""
+        team = self.team
+        torch.manual_seed(step_seed(self.seed, self.batches_done * team.size + team.rank))
         prediction = self.model(batch)
         target = batch.y
         assert target is not None
         if batch.mask is not None:
             prediction, target = prediction[batch.mask], target[batch.mask]
-        training = self.run_config.training
-        loss = task_loss(self.run_config.task, prediction, target, training.label_smoothing)
-        value = float(loss.detach())
-        if value != value or abs(value) == float("inf"):
-            raise GrassError(
-                f"The loss became {value} in epoch {self.epoch + 1}, batch "
-                f"{self.batches_done % self.batches_per_epoch + 1}: try a smaller learning rate."
-            )
-        self.loss_sum += value
-        return loss
+        task, smoothing = self.run_config.task, self.run_config.training.label_smoothing
+        loss = task_loss(task, prediction, target, smoothing, team.add_up)
+        self.last_loss = float(team.add_up(loss.detach()))
+        if not math.isfinite(self.last_loss):
+            return loss * math.nan  # so that no gradient is finite either: see FiniteSteps
+        self.loss_sum += self.last_loss
+        self.losses += 1
+        return loss * team.size  # Lightning averages the gradients of processes, and this is a sum
 
     def configure_optimizers(self) -> Any:
         """The optimiser, where it was, and the schedule of its learning rate."""
@@ -140,6 +153,7 @@ class TrainingModule(LightningModule):
         checkpoint["grass_gnn"] = {
             "batches_done": self.batches_done,
             "loss_sum": self.loss_sum,
+            "losses": self.losses,
             "seed": self.seed,
             "config": self.run_config.model_dump_json(),
             "data": self.data_hash,
@@ -148,12 +162,14 @@ class TrainingModule(LightningModule):
     def resume(self, checkpoint: dict[str, Any]) -> None:
         """Go on from a checkpoint: weights, optimiser and counters."""
         state = checkpoint["grass_gnn"]
-        for what, here in (
-            ("seed", self.seed),
-            ("config", self.run_config.model_dump_json()),
-            ("data", self.data_hash),
+        # Compared as a configuration: settings that are newer than the checkpoint have a default.
+        config = GRASSConfig.from_dict(json.loads(state["config"]), "the checkpoint")
+        for what, there, here in (
+            ("seed", state["seed"], self.seed),
+            ("config", config, self.run_config),
+            ("data", state["data"], self.data_hash),
         ):
-            if state[what] != here:
+            if there != here:
                 raise GrassError(
                     f"The checkpoint was made with another {what}: resume with the same, "
                     "or choose another --out."
@@ -162,6 +178,7 @@ class TrainingModule(LightningModule):
         self._optimizer_state = checkpoint["optimizer_states"][0]
         self.batches_done = state["batches_done"]
         self.loss_sum = state["loss_sum"]
+        self.losses = state.get("losses", self.batches_done % self.batches_per_epoch)
 
 
 class CountBatches(Callback):

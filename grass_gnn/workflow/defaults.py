@@ -14,9 +14,9 @@ def default_settings(num_train: int, mean_nodes: float) -> dict[str, Any]:
     """Depth, width, batch size, epochs, encoding and evaluation, by dotted name.
 
     Small sets get shallow networks and many epochs of small batches, large sets the opposite, so
-    that a run takes minutes on two cores either way. Three added edges a node train twice as fast as
-    the paper's six and, in runs this short, as well (results/zinc-edges). Graphs of more than sixty
-    nodes on average are encoded by their leading eigenvectors (D-RRWP).
+    that a run takes minutes on two cores either way. Three added edges a node train faster than
+    the paper's six, and in runs this short no worse. Graphs of more than sixty nodes on average
+    are encoded by their leading eigenvectors (D-RRWP).
 
     Args:
         num_train: Number of training graphs.

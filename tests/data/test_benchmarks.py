@@ -1,7 +1,6 @@
 import os
 import shutil
-import urllib.error
-import urllib.request
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 from official_files import SIZES, WRITERS, write_coco_sp, write_roman_empire
 
 from grass_gnn.config import GRASSConfig, preset_names
-from grass_gnn.data import BENCHMARKS, GraphLoader, load_benchmark, prepare
+from grass_gnn.data import BENCHMARKS, GraphLoader, found_locally, load_benchmark, prepare
 from grass_gnn.errors import GrassError
 
 REAL = {  # folder, training graphs, columns of x
@@ -130,32 +129,30 @@ def test_a_truncated_file_is_named(name: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_nothing_is_downloaded_unasked(
+    monkeypatch: pytest.MonkeyPatch, private_cache: Path
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(GrassError, match=r"zinc is not in .*datasets download zinc`, or .*--data"):
+        load_benchmark("zinc")
+    with pytest.raises(GrassError, match=r"cluster is not in .*, or generate cluster\."):
+        prepare("cluster", GRASSConfig.preset("cluster"))
+    assert not list(private_cache.rglob("*.npz"))
+
+
 def test_no_network(monkeypatch: pytest.MonkeyPatch, private_cache: Path) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise urllib.error.URLError("no route to host")
+        raise OSError("no route to host")
 
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
     with pytest.raises(
         GrassError, match=r"cluster cannot be downloaded \(no route to host\); .*--data.*generate"
     ):
-        load_benchmark("cluster")
-    with pytest.raises(GrassError, match=r"zinc is not in .*; name a folder .*--data"):
-        load_benchmark("zinc", download=False)
-    assert not list(private_cache.iterdir())
-
-
-def test_a_download_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    write_roman_empire(tmp_path / "server")
-    asked = []
-
-    def serve(url: str, **_: object) -> object:
-        asked.append(url)
-        return (tmp_path / "server" / "roman_empire" / "raw" / "roman_empire.npz").open("rb")
-
-    monkeypatch.setattr(urllib.request, "urlopen", serve)
-    for _ in range(2):
-        assert load_benchmark("roman-empire").splits["train"][0].num_nodes == 12
-    assert len(asked) == 1
+        load_benchmark("cluster", download=True)
+    assert not found_locally("cluster")
 
 
 def test_generated_sets() -> None:

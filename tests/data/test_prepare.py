@@ -85,9 +85,9 @@ def _other_version(folder: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (_truncate, "is damaged (train.safetensors)"),
-    "flipped bit": (_flip_a_bit, "is damaged (val.safetensors)"),
-    "file gone": (lambda f: (f / "test.safetensors").unlink(), "is damaged (test.safetensors)"),
+    "truncated": (_truncate, "is damaged ('train.safetensors')"),
+    "flipped bit": (_flip_a_bit, "is damaged ('val.safetensors')"),
+    "file gone": (lambda f: (f / "test.safetensors").unlink(), "is damaged ('test.safetensors')"),
     "manifest gone": (lambda f: (f / "manifest.json").unlink(), "has no readable manifest"),
     "manifest cut": (lambda f: os.truncate(f / "manifest.json", 20), "has no readable manifest"),
     "stale": (_other_version, "has format 0 and not 1"),

@@ -2,10 +2,7 @@
 
 import json
 import os
-import shutil
 import signal
-import time
-from random import Random
 
 import pytest
 import torch
@@ -204,49 +201,3 @@ def test_gradient_accumulation_is_the_larger_batch(tmp_path):
         run = train(chosen, data, tmp_path / f"run{size}", seed=1)
         results.append(torch.cat([p.flatten() for p in run.model.parameters()]))
     assert torch.allclose(*results, atol=1e-5)
-
-
-def test_a_loss_that_is_not_finite_ends_training_with_a_sentence(tmp_path):
-    chosen = config(task__target_scale=[1e38])
-    data = prepared(chosen, tmp_path / "cache")
-    with pytest.raises(GrassError, match="loss became"):
-        train(chosen, data, tmp_path / "run")
-
-
-def run_in_child(folder, delay=None):
-    """Prepare and train in a forked process, killed after some seconds; True if it finished."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            chosen = config(training__checkpoint_minutes=1e-9, training__epochs=6)
-            data = prepared(chosen, folder / "cache")
-            resume = bool(checkpoints(folder / "run" / "checkpoints"))
-            if not resume:
-                shutil.rmtree(folder / "run", ignore_errors=True)
-            train(chosen, data, folder / "run", seed=3, resume=resume)
-            status = 0
-        finally:
-            os._exit(status)
-    if delay is not None:
-        time.sleep(delay)
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    assert status in (0, signal.SIGKILL)
-    return status == 0
-
-
-def test_killed_at_random_moments_and_resumed_gives_the_same_bytes(tmp_path):
-    """SIGKILL hits preparation, steps and checkpoint writes alike (one after every step)."""
-    undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
-    began = time.monotonic()
-    assert run_in_child(undisturbed)
-    duration = time.monotonic() - began
-    random = Random(7)
-    kills = 0
-    while kills < 25:
-        if run_in_child(disturbed, random.uniform(0, 0.6 * duration)):
-            shutil.rmtree(disturbed)  # once through: start over, with other kills
-        kills += 1
-    assert run_in_child(disturbed)
-    assert weights(disturbed / "run") == weights(undisturbed / "run")

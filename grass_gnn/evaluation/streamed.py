@@ -1,0 +1,236 @@
+"""Prediction for the nodes of a graph whose edges do not fit in memory at once.
+
+Layers run one after the other over blocks of edges. States of nodes are in memory, those of edges
+in a temporary file that is only ever read and written from its beginning to its end: the softmax of
+a node needs the maximum and two sums over its edges, which are gathered block by block in whatever
+order edges come. So flipped layers need no other order.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, NamedTuple, TypeGuard
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data import InputGraphs, PackedDataset
+from grass_gnn.data.batch import (
+    ADDED_EDGE,
+    INPUT_EDGE,
+    SELF_LOOP,
+    added_edges,
+    node_encoding,
+    pair_encoding,
+)
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.moments import Moments, normaliser
+from grass_gnn.nn.attention import GRASSConv
+from grass_gnn.nn.model import GRASS
+from grass_gnn.nn.norm import InputNorm
+from grass_gnn.ops.reference import EPSILON
+
+
+def is_streamed(model: nn.Module, dataset: PackedDataset, config: GRASSConfig) -> TypeGuard[GRASS]:
+    """Whether a dataset is one graph of so many edges that its evaluation goes in blocks."""
+    if len(dataset) != 1 or config.task.level != "node" or not isinstance(model, GRASS):
+        return False
+    nodes = dataset.num_nodes
+    added = config.rewiring.added_edges(nodes, nodes * (nodes - 1))
+    if dataset.num_edges + nodes + added <= config.evaluation.streamed_above:
+        return False
+    # Norms that have seen no batch yet would take the moments of a block for those of all edges.
+    norms = [module for module in model.modules() if isinstance(module, InputNorm)]
+    ours = all(isinstance(layer, GRASSConv) for layer in model.layers.layers)
+    return ours and all(norm.known for norm in norms) and not model.training
+
+
+@torch.no_grad()
+def predict_streamed(
+    model: GRASS, graph: InputGraphs, config: GRASSConfig, seeds: Tensor | None = None
+) -> Tensor:
+    """What the model gives for the nodes of a single graph [N, outputs], in bounded memory.
+
+    It is the same as for the whole batch at once, up to rounding.
+
+    Args:
+        model: In evaluation mode, with GRASS attention, for a task of nodes.
+        graph: The graph, with what its encoding needs.
+        config: Encoding, rewiring and the number of edges of a block.
+        seeds: Of the rewiring [1]; drawn if not given.
+    """
+    if config.encoding.kind == "rrwp":
+        raise GrassError(
+            f"RRWP of a graph with {graph.num_nodes:,} nodes would take walks over all of its "
+            "edges from each of them: choose encoding.kind = decomposed-rrwp."
+        )
+    device = model.target_scale.device
+    edges = _Edges(graph, added_edges(graph.graph_ptr, config.rewiring, seeds), config)
+    loops = torch.arange(graph.num_nodes).expand(2, -1)
+    encoding = pair_encoding(graph, config.encoding, loops)  # [N, columns]
+    encoding = node_encoding(encoding, config.encoding, graph.degree).to(device)
+    x = model.embed_nodes(None if graph.x is None else graph.x.to(device), encoding)  # [N, d]
+    try:
+        with tempfile.TemporaryFile(prefix="grass-gnn-") as file:
+            states = _States(file, edges, x.size(1), device)
+            for block in edges:
+                states.write(block, edges.embed(model, block, device))
+            x = _run_layers(model, x, edges, states)
+    except OSError as error:
+        raise GrassError(
+            f"The states of {edges.count:,} edges cannot be kept in {tempfile.gettempdir()}: "
+            f"{error.strerror or error}."
+        ) from error
+    return (model.head(x) * model.target_scale + model.target_shift).float().cpu()
+
+
+class _Block(NamedTuple):
+    """Rows ``first`` to ``last − 1`` of the edges."""
+
+    first: int
+    last: int
+    pairs: Tensor  # [2, b] head and tail
+    kind: Tensor  # [b]
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """Input edges, then self-loops, then added edges, in blocks."""
+
+    graph: InputGraphs
+    added: Tensor  # [2, E_R]
+    config: GRASSConfig
+
+    @property
+    def kinds(self) -> list[tuple[int, Tensor]]:
+        """Head and tail of the edges of each kind."""
+        loops = torch.arange(self.graph.num_nodes).expand(2, -1)
+        return [(INPUT_EDGE, self.graph.edge_index), (SELF_LOOP, loops), (ADDED_EDGE, self.added)]
+
+    @property
+    def count(self) -> int:
+        """Number of edges of all kinds."""
+        return sum(pairs.size(1) for _, pairs in self.kinds)
+
+    def __iter__(self) -> Iterator[_Block]:
+        kinds, count, size = self.kinds, self.count, self.config.evaluation.block_edges
+        for first in range(0, count, size):
+            last, start = min(first + size, count), 0
+            parts, rows = [], []
+            for kind, pairs in kinds:
+                part = pairs[:, max(first - start, 0) : max(last - start, 0)]
+                parts.append(part)
+                rows.append(torch.full_like(part[0], kind))
+                start += pairs.size(1)
+            yield _Block(first, last, torch.cat(parts, dim=1), torch.cat(rows))
+
+    def embed(self, model: GRASS, block: _Block, device: torch.device) -> Tensor:
+        """e⁰ of a block [b, d]."""
+        encoding = pair_encoding(self.graph, self.config.encoding, block.pairs)
+        features = self.graph.edge_attr
+        if features is not None:
+            rows = features[block.first : block.last]
+            others = rows.new_zeros(len(block.kind) - len(rows), *rows.shape[1:])
+            features = torch.cat([rows, others]).to(device)
+        return model.embed_edges(features, encoding.to(device), block.kind.to(device))
+
+
+@dataclass
+class _States:
+    """Representations of all edges in a file, read and written by blocks."""
+
+    file: BinaryIO
+    edges: _Edges
+    width: int
+    device: torch.device
+
+    def write(self, block: _Block, e: Tensor) -> None:
+        """Keep the states of a block [b, d]."""
+        self.file.seek(block.first * self.width * 4)
+        self.file.write(e.float().cpu().contiguous().numpy().data.cast("B"))
+
+    def read(self, block: _Block) -> Tensor:
+        """The states of a block [b, d]."""
+        e = np.empty((block.last - block.first, self.width), dtype=np.float32)
+        self.file.seek(block.first * self.width * 4)
+        self.file.readinto(e.data.cast("B"))  # type: ignore[attr-defined]
+        return torch.from_numpy(e).to(self.device)
+
+
+def _run_layers(model: GRASS, x: Tensor, edges: _Edges, states: _States) -> Tensor:
+    """x after the last layer [N, d]."""
+    layers = model.layers.layers
+    graph = x.new_zeros(x.size(0), dtype=torch.int64)  # of each node: there is only one
+    load: Callable[[Tensor], Tensor] = nn.Identity()
+    for number, layer in enumerate(layers):
+        assert isinstance(layer, GRASSConv)
+        flipped = model.layers.flip and number % 2 == 1
+        # Nobody asks for the edges of the last layer.
+        last = number == len(layers) - 1
+        found = _run_layer(layer, x, edges, states, load, flipped, None if last else Moments())
+        x = layer.node_norm(found.x, graph, 1)
+        if found.moments is not None:
+            load = normaliser(layer.edge_norm, found.moments)
+    return x
+
+
+class _LayerOutput(NamedTuple):
+    x: Tensor  # [N, d] before the norm
+    moments: Moments | None  # of the edges before their norm
+
+
+def _run_layer(
+    layer: GRASSConv,
+    x: Tensor,
+    edges: _Edges,
+    states: _States,
+    load: Callable[[Tensor], Tensor],
+    flipped: bool,
+    moments: Moments | None,
+) -> _LayerOutput:
+    """One layer before its norm, as ``ops/reference.py`` has it, in two passes over the edges.
+
+    ``load`` is the norm of the layer before, which edges still lack in the file. Where ``moments``
+    are given, edges are updated too.
+    """
+    w, d = layer.weights, x.size(1)
+    tail_tail, of_head, edge_tail = (
+        F.linear(x, rows) for rows in w.node_in.split([d, 2 * d, d])
+    )  # [N, d], [N, 2d]: tail←head ‖ edge←head, [N, d]
+    top = torch.full_like(x, -torch.inf)  # [N, d]
+    for block in edges:
+        _, tail = _ends(block, flipped, x.device)
+        z = F.linear(load(states.read(block)), w.edge_in[2 * d :])  # [b, d]
+        top.scatter_reduce_(0, tail.unsqueeze(1).expand_as(z), z, "amax")
+
+    total, message = torch.zeros_like(x), torch.zeros_like(x)  # [N, d]
+    for block in edges:
+        head, tail = _ends(block, flipped, x.device)
+        e = load(states.read(block))  # [b, d]
+        edge_edge, tail_edge, z = F.linear(e, w.edge_in).chunk(3, dim=1)  # [b, d]
+        index = tail.unsqueeze(1).expand_as(z)
+        tail_head, edge_head = of_head.index_select(0, head).chunk(2, dim=1)  # [b, d]
+        score = torch.exp(z - top.index_select(0, tail)) + EPSILON**0.5
+        total.scatter_add_(0, index, score)
+        message.scatter_add_(0, index, score * (tail_head + tail_edge))
+        if moments is not None:
+            e_tilde = edge_edge + edge_head + edge_tail.index_select(0, tail)
+            e_hat = F.linear(F.mish(e_tilde + w.edge_bias), w.edge_out, w.edge_out_bias)
+            e = e + layer.residual_scale * e_hat
+            moments.add(e)
+            states.write(block, e)
+    # A softmax is divided by its sum once, after the sum over edges.
+    x_tilde = tail_tail + message / (total + EPSILON)
+    x_hat = F.linear(F.mish(x_tilde + w.node_bias), w.node_out, w.node_out_bias)
+    return _LayerOutput(x + layer.residual_scale * x_hat, moments)
+
+
+def _ends(block: _Block, flipped: bool, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Head and tail of each edge [b] as a layer sees them."""
+    head, tail = block.pairs.to(device)
+    return (tail, head) if flipped else (head, tail)

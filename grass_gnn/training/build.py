@@ -1,0 +1,29 @@
+"""The model of a run."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import torch
+
+from grass_gnn.baselines import Baseline
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data import PreparedData
+from grass_gnn.nn.model import GRASS
+
+
+def make_model(config: GRASSConfig) -> GRASS | Baseline:
+    """GRASS or a baseline, as the configuration says."""
+    return GRASS(config) if config.model.architecture == "grass" else Baseline(config)
+
+
+def build_model(config: GRASSConfig, data: PreparedData, seed: int) -> GRASS | Baseline:
+    """A fresh model for some data: seeded weights, pooling scales of its training set."""
+    torch.manual_seed(seed)
+    model = make_model(config)
+    nodes, edges, pairs = astuple(data.statistics)
+    if isinstance(model, Baseline):
+        model.mean_nodes.fill_(nodes)
+    elif model.pooling is not None:
+        model.pooling.set_scales(nodes, edges, config.rewiring.added_edges(nodes, pairs))
+    return model
