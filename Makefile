@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types check bench sanitize clean
+.PHONY: help setup run test lint types check bench faults sanitize fuzz lock audit clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,11 +35,25 @@ types: $(READY)  ## Types
 bench: $(READY)  ## Speed and memory, as ratios within one run (half an hour)
 	$(BIN)/python benchmarks/run.py
 
+faults: $(READY)  ## Kill, starve and fill the disk of every path, hundreds of times (ten minutes)
+	$(BIN)/python tests/faults/run.py
+
 CXX ?= g++
 sanitize: $(READY)  ## The fused kernel's tests under AddressSanitizer and UBSan
 	GRASS_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 \
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	$(BIN)/python -m pytest -q tests/ops/test_native.py
+
+fuzz: $(READY)  ## A hundred thousand hostile inputs: every one a value or a sentence (a quarter of an hour)
+	-$(BIN)/pip install --quiet -c constraints.txt -e '.[security]'
+	$(BIN)/python -m fuzz
+
+lock: $(READY)  ## Write requirements.lock anew: the tested environment with hashes
+	$(BIN)/python tools/lock.py
+
+audit: $(READY)  ## Look for known vulnerabilities in what requirements.lock names
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[security]'
+	$(BIN)/python tools/audit.py
 
 clean:  ## Remove the environment and what tools left
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
