@@ -80,7 +80,7 @@ class BenchmarkData:
     generated: bool = False
 
 
-# Sums of the official files that we have seen; the makers of the others publish none.
+# Sums of the official files that we have seen; we found none published for the others.
 _SHA256 = {
     "minesweeper.npz": "e664c8dacf1e8ac466c2c09ed4b237bd2c5541f47a6eae9c6092cb87f16412b3",
     "tolokers.npz": "dacf3ac94cec53d03cd2adb5255c08b33dee1656c33ca8164a464bd9450a1667",

@@ -1,0 +1,1 @@
+"""Inputs as strangers and accidents make them, by the hundred thousand: ``make fuzz``."""

@@ -1,0 +1,130 @@
+"""PyG graphs as users hand them to ``fit``, and files of such graphs."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import torch
+from torch_geometric.data import Data
+
+from fuzz.harness import Passed, Target, damaged
+from fuzz.models import SMALL
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data import pack
+from grass_gnn.data.checking import check_sizes
+from grass_gnn.workflow.convert import read_graphs
+from grass_gnn.workflow.fit_table import plan
+from grass_gnn.workflow.inference import divide, infer_graph_task, infer_input
+
+_TYPES = [
+    torch.float32,
+    torch.int64,
+    torch.float64,
+    torch.uint8,
+    torch.bool,
+    torch.float16,
+    torch.int32,
+]
+_ODD = [torch.complex64, torch.bfloat16]
+_odd_tensors = st.builds(
+    lambda shape, kind, value: torch.full(shape, value).to(kind),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.sampled_from(_TYPES + _ODD),
+    st.sampled_from([0, 1, 2, -1, 7, 2**40, 0.5, float("nan"), float("inf"), 1e30]),
+)
+_odd_values = st.one_of(
+    _odd_tensors,
+    _odd_tensors,
+    st.none(),
+    st.sampled_from([1, 2.5, "x", [1, 2], [], ["a"], {}, True]),
+)
+_KEYS = [
+    "x",
+    "edge_index",
+    "edge_attr",
+    "y",
+    "num_nodes",
+    "edge_weight",
+    "descriptors",
+    "train_mask",
+]
+_KEYS += ["val_mask", "test_mask", "known_mask", "classes"]
+
+
+@st.composite
+def _tensors(draw: Any, rows: int, columns: int) -> torch.Tensor:
+    values = draw(st.lists(st.integers(0, 3), min_size=rows * columns, max_size=rows * columns))
+    return torch.tensor(values, dtype=torch.float32).view(rows, columns)
+
+
+@st.composite
+def _graphs(draw: Any) -> list[Any]:
+    """Graphs of one kind, some of which have something odd."""
+    level = draw(st.sampled_from(["graph", "graph", "node", "edge"]))
+    kind, edge_kind, y_kind = (draw(st.sampled_from(_TYPES[:3])) for _ in range(3))
+    graphs: list[Any] = []
+    for _ in range(draw(st.integers(1, 5))):
+        n, m = draw(st.integers(1, 4)), draw(st.integers(0, 5))
+        ends = draw(st.lists(st.integers(0, n - 1), min_size=2 * m, max_size=2 * m))
+        rows = {"graph": 1, "node": n, "edge": m}[level]
+        graphs.append(
+            Data(
+                x=draw(_tensors(n, 2)).to(kind),
+                edge_index=torch.tensor(ends, dtype=torch.int64).view(2, m),
+                edge_attr=draw(_tensors(m, 1)).to(edge_kind),
+                y=draw(_tensors(rows, 1)).to(y_kind),
+            )
+        )
+    for _ in range(draw(st.integers(0, 2))):
+        victim = draw(st.integers(0, len(graphs) - 1))
+        key, value = draw(st.sampled_from(_KEYS)), draw(_odd_values)
+        for graph in graphs if draw(st.booleans()) else [graphs[victim]]:
+            graph[key] = value
+    if draw(st.integers(0, 30)) == 0:
+        graphs[0] = draw(st.sampled_from([None, "CCO", 1, {}, []]))
+    return graphs
+
+
+def _fit(case: tuple[list[Any], str | None, str | None], folder: Path, past: Passed) -> None:
+    """All of ``fit_graphs`` but the training."""
+    graphs, level, task = case
+    check_sizes(graphs)
+    past()
+    splits = divide(graphs, level, (0.6, 0.2, 0.2), 0)
+    every = list({id(one): one for part in splits.values() for one in part}.values())
+    found = infer_graph_task(every, level, task)
+    small = GRASSConfig().override({**SMALL, "encoding.kind": "rrwp"})
+    config = plan(splits["train"], infer_input(every), found, small)
+    for part in splits.values():
+        pack(part, config, workers=1)
+
+
+def _saved(graphs: list[Any]) -> bytes:
+    file = io.BytesIO()
+    torch.save(graphs, file)
+    return file.getvalue()
+
+
+def _read(case: bytes, folder: Path, past: Passed) -> None:
+    path = folder / "graphs.pt"
+    path.write_bytes(case)
+    for graph in read_graphs(path):
+        past()
+        check_sizes([graph])
+
+
+TARGETS = [
+    Target(
+        "PyG graphs",
+        st.tuples(
+            _graphs(),
+            st.sampled_from([None, None, None, "graph", "node", "edge", "x"]),
+            st.sampled_from([None, None, None, "regression", "binary", "classification", "x"]),
+        ),
+        _fit,
+    ),
+    Target("files of PyG graphs", damaged(_graphs().map(_saved), 0.4), _read),
+]

@@ -1,0 +1,71 @@
+"""A model, a run folder and a packed dataset that are small enough to be read a thousand times."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data import PreparedData, prepare
+from grass_gnn.evaluation.trained import TrainedModel, save_model
+from grass_gnn.nn import GRASS
+from grass_gnn.workflow.similarity import SimilarityReference
+
+SMALL = {
+    "encoding.steps": 2,
+    "rewiring.degree": 1,
+    "model.dim": 4,
+    "model.layers": 1,
+    "model.head_hidden": 2,
+}
+MOLECULES = GRASSConfig().override(
+    {"input.nodes.kind": "ogb-atom", "input.edges.kind": "ogb-bond", **SMALL}
+)
+GRAPHS = GRASSConfig().override(
+    {
+        "input.nodes.kind": "index",
+        "input.nodes.sizes": [3],
+        "input.edges.kind": "continuous",
+        "input.edges.sizes": [2],
+        **SMALL,
+    }
+)
+CARD = {"table": {"smiles": "smiles", "targets": ["y"]}, "seed": 0, "classes": []}
+
+
+@lru_cache(maxsize=1)
+def tiny_model() -> TrainedModel:
+    """A model of molecules with the weights that it starts from."""
+    torch.manual_seed(0)
+    return TrainedModel(
+        GRASS(MOLECULES).eval(), MOLECULES, {"config": MOLECULES.model_dump(), **CARD}
+    )
+
+
+def write_run(folder: Path) -> None:
+    """A run folder as training leaves it, as far as prediction reads it."""
+    bits = np.random.default_rng(0).integers(0, 2, (4, 1024)).astype(np.uint8)
+    checksum = SimilarityReference.of(bits).save(folder)
+    save_model(tiny_model().model, folder, similarity_sha256=checksum, **CARD)
+
+
+def random_graph(seed: int) -> Data:
+    """A graph that fits ``GRAPHS``."""
+    draw = torch.Generator().manual_seed(seed)
+    n = 2 + seed % 3
+    return Data(
+        x=torch.randint(0, 3, (n, 1), generator=draw),
+        edge_index=torch.randint(0, n, (2, 4), generator=draw),
+        edge_attr=torch.rand(4, 2, generator=draw),
+        y=torch.rand(1, generator=draw),
+    )
+
+
+def write_packed(folder: Path) -> PreparedData:
+    """A packed dataset of three splits."""
+    splits = {name: [random_graph(n) for n in range(3)] for name in ("train", "val", "test")}
+    return prepare(splits, GRAPHS, folder, workers=1)

@@ -1,0 +1,77 @@
+"""Graphs that users may hand to ``fit``, as fuzzing found them to lead to a traceback."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data import pack
+from grass_gnn.data.checking import check_sizes
+from grass_gnn.errors import GrassError
+from grass_gnn.workflow.convert import read_graphs
+from grass_gnn.workflow.inference import divide, infer_graph_task, infer_input
+
+
+def small(**values: Any) -> Data:
+    base = {"x": torch.rand(2, 1), "edge_index": torch.zeros(2, 1).long(), "y": torch.rand(1)}
+    return Data(**{**base, **values})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"x": torch.tensor(1.0), "num_nodes": None},
+        {"num_nodes": "two"},
+        {"num_nodes": 10**15},
+        {"edge_index": torch.zeros(3, 1).long()},
+    ],
+)
+def test_graphs_without_a_number_of_nodes_or_ends(values: dict[str, Any]) -> None:
+    with pytest.raises(GrassError, match=r"Graph 0 has no (nodes|edge_index)"):
+        check_sizes([small(**values)])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"y": ["a"]}, "target y of a graph must be a tensor of numbers"),
+        ({"y": torch.ones(1, dtype=torch.complex64)}, "must be a tensor of numbers"),
+        ({"y": torch.tensor([2**40])}, "outputs = .* is not possible"),
+        ({"train_mask": [True]}, "train_mask of graph 0 must be boolean"),
+        ({"train_mask": torch.tensor([7])}, "train_mask of graph 0 must be boolean"),
+    ],
+)
+def test_odd_targets_are_sentences(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(GrassError, match=message):
+        infer_graph_task([small(**values)])
+
+
+def test_odd_tasks_levels_and_widths_are_sentences() -> None:
+    for level, kind in (("atom", None), (None, "guess")):
+        with pytest.raises(GrassError, match="is one of"):
+            infer_graph_task([small()], level, kind)
+    with pytest.raises(GrassError, match="Some targets y have 1 values a graph, others have 3"):
+        infer_graph_task([small(), small(y=torch.rand(3))])
+    for x in (torch.tensor([[2**40]]), torch.ones(2, 1, dtype=torch.complex64), [1, 2]):
+        with pytest.raises(GrassError, match="node feature"):
+            infer_input([small(x=x)])
+    empty = small(x=torch.rand(2, 1), y=torch.rand(0), edge_index=torch.zeros(2, 0).long())
+    with pytest.raises(GrassError):
+        infer_graph_task(divide(empty, "edge", (0.8, 0.1, 0.1), 0)["train"], "edge")
+
+
+def test_graphs_with_different_masks_are_refused() -> None:
+    config = GRASSConfig().override({"input.nodes.kind": "continuous", "input.nodes.sizes": [1]})
+    with pytest.raises(GrassError, match="Graph 1 has other masks than graph 0"):
+        pack([small(train_mask=torch.tensor([True])), small()], config)
+
+
+def test_a_saved_graph_that_lacks_its_inside(tmp_path: Path) -> None:
+    graph = small()
+    del graph.__dict__["_store"]
+    torch.save([graph], tmp_path / "graphs.pt")
+    with pytest.raises(GrassError, match="holds no list of PyG graphs"):
+        read_graphs(tmp_path / "graphs.pt")
