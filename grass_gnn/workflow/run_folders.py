@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,12 @@ def run_folders(folder: str | Path) -> list[Path]:
     """The folder of a run, or those of a cross-validation's folds."""
     folder = Path(folder)
     if (folder / CROSS_VALIDATION).is_file():
-        return [folder / run for run in read_json(folder / CROSS_VALIDATION)["runs"]]
+        summary = read_json(folder / CROSS_VALIDATION)
+        runs = summary.get("runs") if isinstance(summary, dict) else None
+        # Bare names: a summary of a stranger's leads nowhere else.
+        if not isinstance(runs, list) or not all(re.fullmatch(r"fold-\d+", str(r)) for r in runs):
+            raise GrassError(f"The file {folder / CROSS_VALIDATION} is damaged: it names no folds.")
+        return [folder / run for run in runs]
     if (folder / FOLDS).is_file():
         raise GrassError(f"The cross-validation in {folder} is not finished: use --resume.")
     return [folder]

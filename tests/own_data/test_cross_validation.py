@@ -201,3 +201,10 @@ def test_a_cross_validation_is_not_trained_over(folded, molecules, capsys):
     assert "cross-validation" in capsys.readouterr().err
     assert main(["train", "cluster", "--folds", "3"]) == 1
     assert "tables" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"runs": 3}', '{"runs": ["../elsewhere"]}', "{"])
+def test_a_damaged_summary_is_one_sentence(text, tmp_path):
+    (tmp_path / "cross_validation.json").write_text(text)
+    with pytest.raises(GrassError, match=r"cross_validation\.json is damaged"):
+        load_models([tmp_path])
