@@ -9,7 +9,6 @@ import copy
 import hashlib
 import io
 import json
-import logging
 import shutil
 import tempfile
 from functools import lru_cache
@@ -181,7 +180,6 @@ def _read_checkpoint(case: tuple[bytes, int], folder: Path, past: Passed) -> Non
     read_checkpoint(folder)
 
 
-logging.getLogger("grass_gnn").setLevel(logging.ERROR)
 TARGETS = [
     Target("run folders", _run_cases, _load_run),
     Target(

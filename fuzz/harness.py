@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 import signal
 import tempfile
@@ -85,7 +86,8 @@ def _place(error: BaseException) -> str:
 
 
 def guard_process() -> None:
-    """Turn hangs and huge allocations of this process into errors."""
+    """Turn hangs and huge allocations of this process into errors, and keep it from warning."""
+    logging.getLogger("grass_gnn").setLevel(logging.ERROR)
 
     def interrupt(_: int, __: FrameType | None) -> None:
         raise HangError(f"no end after {SECONDS} seconds")

@@ -30,6 +30,13 @@ def grid(folder, cells=("grass", "gcn")):
 
 
 @pytest.mark.xdist_group("ray")
+def test_no_cluster_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    with pytest.raises(GrassError, match="no Ray cluster at 'auto'"):
+        list(grid(tmp_path / "grid").run(on_cluster("auto")))
+
+
+@pytest.mark.xdist_group("ray")
 def test_ray_gives_the_results_of_a_sequential_run(tmp_path, two_workers):
     here, there = grid(tmp_path / "here"), grid(tmp_path / "there")
     assert not [a.error for a in here.run() if a.error]
@@ -49,9 +56,3 @@ def test_a_failing_task_is_a_failed_cell(tmp_path, two_workers):
     (advance,) = failing.run(on_cluster(cpus=1))
     assert "nowhere" in advance.error
     assert read_json(failing.folder / "results.json")[0]["status"] == "failed"
-
-
-def test_no_cluster_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "")
-    with pytest.raises(GrassError, match="no Ray cluster at 'auto'"):
-        list(grid(tmp_path / "grid").run(on_cluster("auto")))

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from grass_gnn import GrassError
 from grass_gnn.cli import main
 from grass_gnn.ops import build
 from grass_gnn.training import train
-from grass_gnn.training.checkpoint import read_checkpoint
+from grass_gnn.training.checkpoint import WholeCheckpointIO, read_checkpoint
 from grass_gnn.training.join import find_team
 from grass_gnn.training.module import TrainingModule
 from grass_gnn.training.team import Team
@@ -207,13 +206,16 @@ def test_the_death_of_a_process_is_said_in_a_sentence_and_resumed_over(
     monkeypatch.setenv("GRASS_OPS", "reference")
     arguments = train_arguments(tmp_path / "run", "--devices", "2")
 
-    def kill():
-        first_checkpoint(tmp_path / "run", psutil.Process()).kill()
+    save = WholeCheckpointIO.save_checkpoint
 
-    killer = threading.Thread(target=kill)
-    killer.start()
-    assert main(arguments) == 1
-    killer.join()
+    def save_and_kill(*given, **options):
+        save(*given, **options)
+        for follower in psutil.Process().children():
+            follower.kill()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WholeCheckpointIO, "save_checkpoint", save_and_kill)
+        assert main(arguments) == 1
     said = [line for line in capfd.readouterr().err.splitlines() if "Error:" in line]
     assert len(said) == 1
     assert "Process 0 of 2 has lost the others" in said[0] and "--resume" in said[0]
