@@ -1,6 +1,7 @@
 """A training step and inference of whole models: fused, plain, compiled, and GPS beside them.
 
-    python benchmarks/steps.py zinc --contestants native reference compiled gps
+    python benchmarks/steps.py zinc --contestants native reference gps
+    python benchmarks/steps.py zinc --layers 12 --contestants native compiled    # compiling takes seconds a layer
 
 Every contestant runs in a process of its own, so that its peak memory is its own: the figure is
 the increment over the process with batches and model in place. Steps include embedding, head, loss
@@ -54,9 +55,11 @@ def layer_gflop(batch: GraphBatch, dim: int, layers: int) -> float:
     return 2 * dim**2 * layers * (4 * edges + 5 * nodes) / 1e9
 
 
-def measure(name: str, contestant: str, repeats: int) -> dict[str, Any]:
+def measure(name: str, contestant: str, repeats: int, layers: int | None) -> dict[str, Any]:
     case = CASES[name]
     config = config_of(case)
+    if layers is not None:
+        config = config.override({"model.layers": layers})
     if contestant == "gps":
         config = config.override(GPS)
     batches = make_batches(name, 3)
@@ -107,9 +110,12 @@ def measure(name: str, contestant: str, repeats: int) -> dict[str, Any]:
     return result
 
 
-def run_contestant(name: str, contestant: str, repeats: int) -> dict[str, Any]:
+def run_contestant(
+    name: str, contestant: str, repeats: int, layers: int | None = None
+) -> dict[str, Any]:
     """Measure in a process of its own."""
     command = [sys.executable, __file__, name, "--only", contestant, "--repeats", str(repeats)]
+    command += [] if layers is None else ["--layers", str(layers)]
     ops = "native" if contestant == "native" else "reference"
     environment = {**os.environ, "GRASS_OPS": ops}
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment, text=True)
@@ -142,17 +148,21 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", default=list(CASES), help=", ".join(CASES))
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS[:2])
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--layers", type=int, help="fewer than the preset has")
     parser.add_argument("--only", choices=CONTESTANTS, help="one contestant, here, as JSON")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.only:
-        print(json.dumps(measure(arguments.cases[0], arguments.only, arguments.repeats)))
+        found = measure(arguments.cases[0], arguments.only, arguments.repeats, arguments.layers)
+        print(json.dumps(found))
         return
     everything = {}
     for name in arguments.cases:
         results = {}
         for contestant in arguments.contestants:
-            results[contestant] = run_contestant(name, contestant, arguments.repeats)
+            results[contestant] = run_contestant(
+                name, contestant, arguments.repeats, arguments.layers
+            )
             if not arguments.json:
                 print(name, contestant, {k: round(v, 3) for k, v in results[contestant].items()})
         everything[name] = {"contestants": results, "ratios": ratios(results)}
