@@ -1,7 +1,7 @@
 """A training step and inference of whole models: fused, plain, compiled, and GPS beside them.
 
     python benchmarks/steps.py zinc --contestants native reference gps
-    python benchmarks/steps.py zinc --layers 12 --contestants native compiled    # compiling takes seconds a layer
+    python benchmarks/steps.py zinc --layers 12 --contestants native compiled
 
 Every contestant runs in a process of its own, so that its peak memory is its own: the figure is
 the increment over the process with batches and model in place. Steps include embedding, head, loss
