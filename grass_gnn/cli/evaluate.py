@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from grass_gnn.cli.common import examples, out, print_json
+from grass_gnn.cli.options import Workers
 from grass_gnn.cli.results import show_results
 from grass_gnn.evaluation import evaluate_run
 from grass_gnn.progress import reporting
@@ -33,7 +34,7 @@ def evaluate(
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Seed each rewiring by a hash of its graph.")
     ] = False,
-    workers: Annotated[int, typer.Option(help="Threads that prepare batches.", min=0)] = 1,
+    workers: Workers = 1,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score a trained model under many rewirings."""

@@ -8,6 +8,20 @@ from typing import Annotated
 import typer
 
 from grass_gnn.cli.common import err, examples, out, parse_names, parse_settings, print_json
+from grass_gnn.cli.options import (
+    BadRows,
+    Epochs,
+    Logger,
+    ResultsAsJson,
+    Resume,
+    Seed,
+    Shares,
+    Split,
+    Task,
+    TestTable,
+    ValidationTable,
+    Workers,
+)
 from grass_gnn.cli.results import show_results
 from grass_gnn.data.splits import parse_shares
 from grass_gnn.evaluation import load_model
@@ -31,42 +45,29 @@ def finetune(
     smiles: Annotated[
         str | None, typer.Option(help="Column of SMILES; that of RUN, or found by its name.")
     ] = None,
-    split: Annotated[
-        str, typer.Option(help="random, scaffold, or a column that says train, val or test.")
-    ] = "random",
-    shares: Annotated[
-        str, typer.Option(help="Shares of training, validation and test.")
-    ] = "0.8,0.1,0.1",
-    val: Annotated[Path | None, typer.Option(help="A table of validation rows.")] = None,
-    test: Annotated[Path | None, typer.Option(help="A table of test rows.")] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="regression, binary, classification or multilabel; inferred if not given."
-        ),
-    ] = None,
+    split: Split = "random",
+    shares: Shares = "0.8,0.1,0.1",
+    val: ValidationTable = None,
+    test: TestTable = None,
+    task: Task = None,
     descriptors: Annotated[
         str | None,
         typer.Option(help="Columns of numbers to give to the new head, as NAME[,NAME]."),
     ] = None,
-    bad_rows: Annotated[str, typer.Option(help="Rows that cannot be used: skip or fail.")] = "skip",
+    bad_rows: BadRows = "skip",
     folder: Annotated[
         Path | None, typer.Option("--out", help="The run folder; runs/TABLE-from-RUN if not given.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Number of epochs.", min=1)] = None,
+    epochs: Epochs = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a setting of training, evaluation or head: name=value."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run.")
-    ] = False,
-    workers: Annotated[int, typer.Option(help="Threads that prepare batches.", min=0)] = 1,
-    logger: Annotated[
-        str | None, typer.Option(help="Also log to tensorboard, mlflow or wandb.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    seed: Seed = 0,
+    resume: Resume = False,
+    workers: Workers = 1,
+    logger: Logger = None,
+    json: ResultsAsJson = False,
 ) -> None:
     """Train a model further on another table, with a new head for its targets.
 

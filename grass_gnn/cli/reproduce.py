@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from grass_gnn.cli.common import err, examples, out, parse_sizes, print_json
+from grass_gnn.cli.options import ResultsAsJson
 from grass_gnn.experiments.budget import make_budget
 from grass_gnn.experiments.catalogue import experiment as find_experiment
 from grass_gnn.experiments.catalogue import experiments
@@ -82,7 +83,7 @@ def reproduce(
     gpus: Annotated[
         float, typer.Option(help="On a cluster: GPUs of each run, or a share of one.", min=0)
     ] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    json: ResultsAsJson = False,
 ) -> None:
     """Run a table or figure of the paper, within a budget, beside the published numbers.
 

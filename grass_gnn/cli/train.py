@@ -17,6 +17,7 @@ from grass_gnn.cli.common import (
     print_json,
     read_config,
 )
+from grass_gnn.cli.options import Epochs, Logger, ResultsAsJson, Resume, Seed, Workers
 from grass_gnn.cli.results import show_folds, show_results
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data import prepare_benchmark
@@ -133,15 +134,13 @@ def train(
     folder: Annotated[
         Path | None, typer.Option("--out", help="The run folder; runs/NAME if not given.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Number of epochs.", min=1)] = None,
+    epochs: Epochs = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting: name=value.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run.")
-    ] = False,
-    workers: Annotated[int, typer.Option(help="Threads that prepare batches.", min=0)] = 1,
+    seed: Seed = 0,
+    resume: Resume = False,
+    workers: Workers = 1,
     devices: Annotated[
         str | None,
         typer.Option(
@@ -152,10 +151,8 @@ def train(
     nodes: Annotated[
         int | None, typer.Option(help="Machines that share each batch.", min=1)
     ] = None,
-    logger: Annotated[
-        str | None, typer.Option(help="Also log to tensorboard, mlflow or wandb.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    logger: Logger = None,
+    json: ResultsAsJson = False,
 ) -> None:
     """Train on a table or a benchmark, evaluate, and keep everything in a folder."""
     if folds is not None and (devices or nodes):

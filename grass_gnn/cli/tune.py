@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from grass_gnn.cli.common import err, examples, out, parse_names, parse_settings, print_json
+from grass_gnn.cli.options import BadRows, Shares, Split, Task, TestTable, ValidationTable, Workers
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.splits import parse_shares
 from grass_gnn.workflow import EXAMPLE, EXAMPLE_TARGET, TuneResult, tune_table
@@ -55,27 +56,18 @@ def tune(
         Path | None, typer.Option("--out", help="The folder; runs/TABLE-tune if not given.")
     ] = None,
     smiles: Annotated[str | None, typer.Option(help="Column of SMILES; found by its name.")] = None,
-    split: Annotated[
-        str, typer.Option(help="random, scaffold, or a column that says train, val or test.")
-    ] = "random",
-    shares: Annotated[
-        str, typer.Option(help="Shares of training, validation and test.")
-    ] = "0.8,0.1,0.1",
-    val: Annotated[Path | None, typer.Option(help="A table of validation rows.")] = None,
-    test: Annotated[Path | None, typer.Option(help="A table of test rows.")] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="regression, binary, classification or multilabel; inferred if not given."
-        ),
-    ] = None,
+    split: Split = "random",
+    shares: Shares = "0.8,0.1,0.1",
+    val: ValidationTable = None,
+    test: TestTable = None,
+    task: Task = None,
     features: Annotated[
         str, typer.Option(help="Numbering of atoms and bonds: ogb or zinc.")
     ] = "ogb",
     descriptors: Annotated[
         str | None, typer.Option(help="Columns of numbers to give to the head, as NAME[,NAME].")
     ] = None,
-    bad_rows: Annotated[str, typer.Option(help="Rows that cannot be used: skip or fail.")] = "skip",
+    bad_rows: BadRows = "skip",
     config: Annotated[
         Path | None, typer.Option(help="Settings to start from; by the size of the data.")
     ] = None,
@@ -84,7 +76,7 @@ def tune(
         list[str] | None, typer.Option("--set", help="Fix a setting: name=value.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the search and of all trials.", min=0)] = 0,
-    workers: Annotated[int, typer.Option(help="Threads that prepare batches.", min=0)] = 1,
+    workers: Workers = 1,
     json: Annotated[bool, typer.Option("--json", help="Print the trials as JSON.")] = False,
 ) -> None:
     """Search for better settings: many trainings, of which the bad ones end early.

@@ -191,14 +191,19 @@ def plan(
         settings: Changes, by dotted name.
     """
     if config is None:
-        nodes = sum(int(data.num_nodes or 0) for data in graphs) / len(graphs)
-        config = GRASSConfig().override(default_settings(len(graphs), nodes))
+        config = GRASSConfig().override(suited_settings(graphs))
     if task.kind == "regression":
         task = task.model_copy(
             update=target_scaling([_training_targets(data) for data in graphs], task.outputs)
         )
     fixed = data_settings(features, task) | {"dataset": None}
     return config.override(fixed | dict(settings or {}))
+
+
+def suited_settings(graphs: Sequence[Data]) -> dict[str, Any]:
+    """The default settings for training graphs, by dotted name."""
+    nodes = sum(int(data.num_nodes or 0) for data in graphs) / len(graphs)
+    return default_settings(len(graphs), nodes)
 
 
 def target_scaling(targets: Sequence[Any], outputs: int) -> dict[str, list[float]]:

@@ -15,8 +15,7 @@ from grass_gnn.files import read_json, write_json
 from grass_gnn.nn.frozen import BODY, FrozenGRASS
 from grass_gnn.nn.model import GRASS
 from grass_gnn.training import build_model
-from grass_gnn.workflow.defaults import default_settings
-from grass_gnn.workflow.fit_table import plan
+from grass_gnn.workflow.fit_table import plan, suited_settings
 
 FILE = "start.json"
 GENTLER = 5  # what the learning rate of trained weights is divided by
@@ -54,10 +53,9 @@ class Start:
                     f"The setting {name} cannot be changed: the layers and their inputs are those "
                     f"of {self.name}."
                 )
-        nodes = sum(int(data.num_nodes or 0) for data in graphs) / len(graphs)
         suited = {
             name: value
-            for name, value in default_settings(len(graphs), nodes).items()
+            for name, value in suited_settings(graphs).items()
             if name in ("training.batch_size", "training.epochs", "training.patience")
         }
         # A new head alone may learn as fast as before; trained layers are to be moved a little.
