@@ -26,6 +26,7 @@ from grass_gnn.data.molecules import MoleculeReader
 from grass_gnn.evaluation import load_model
 from grass_gnn.training.checkpoint import read_checkpoint
 from grass_gnn.workflow.ensemble import Ensemble
+from grass_gnn.workflow.stored_calibration import find_calibration
 
 _OTHER_NUMBERS = [0, 1, 2, 3, 5, 8, -1, 2**31, 2**62, 0.5, 1e308]
 _change = st.one_of(
@@ -84,12 +85,13 @@ _run_cases = st.tuples(
     _headers,
     _headers,
     st.integers(0, 9),  # 0: checksums are left wrong
+    st.one_of(st.just([]), _edits),  # of the calibration
     st.one_of(*[st.none()] * 6, damaged(st.just(b'{"format": 1, "config": {}}'), 1.0)),
 )
 
 
 def _load_run(case: Any, folder: Path, past: Passed) -> None:
-    edits, weights, similarity, sums, other_card = case
+    edits, weights, similarity, sums, calibrated, other_card = case
     original = _run()
     files = dict(original)
     for name, header in (("weights", weights), ("similarity", similarity)):
@@ -98,6 +100,10 @@ def _load_run(case: Any, folder: Path, past: Passed) -> None:
     if sums:
         for name in ("weights", "similarity"):
             card[f"{name}_sha256"] = hashlib.sha256(files[f"{name}.safetensors"]).hexdigest()
+    calibration = _edited(json.loads(original["calibration.json"]), calibrated)
+    if sums and isinstance(calibration.get("models"), list):
+        calibration["models"][:1] = [card.get("weights_sha256")]
+    files["calibration.json"] = json.dumps(calibration).encode()
     files["config.json"] = json.dumps(card).encode() if other_card is None else other_card
     for name, data in files.items():
         (folder / name).write_bytes(data)
@@ -107,7 +113,7 @@ def _load_run(case: Any, folder: Path, past: Passed) -> None:
     except ValueError:
         pass
     trained = load_model(folder)
-    ensemble = Ensemble([trained])
+    ensemble = Ensemble([trained], find_calibration([trained])[0])
     reader = MoleculeReader(ensemble.schema.features, fingerprints=True)
     molecule = reader("CCO")
     ensemble.predict([molecule.checked([1.0] * len(ensemble.schema.descriptors))], 1, 0, False)

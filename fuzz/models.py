@@ -11,9 +11,10 @@ from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data import PreparedData, prepare
-from grass_gnn.evaluation.trained import TrainedModel, save_model
+from grass_gnn.evaluation.trained import TrainedModel, load_model, save_model
 from grass_gnn.nn import GRASS
 from grass_gnn.workflow.similarity import SimilarityReference
+from grass_gnn.workflow.stored_calibration import Calibration, SpreadCalibration, checksums
 
 SMALL = {
     "encoding.steps": 2,
@@ -51,6 +52,25 @@ def write_run(folder: Path) -> None:
     bits = np.random.default_rng(0).integers(0, 2, (4, 1024)).astype(np.uint8)
     checksum = SimilarityReference.of(bits).save(folder)
     save_model(tiny_model().model, folder, similarity_sha256=checksum, **CARD)
+    found = SpreadCalibration(
+        target="y",
+        scale=2.0,
+        rows=4,
+        without_spread=0,
+        rank_correlation=0.5,
+        area=0.1,
+        scaled_area=0.05,
+        within=(0.5, 0.7),
+        scaled_within=(0.7, 0.9),
+    )
+    Calibration(
+        kind="regression",
+        models=checksums([load_model(folder)]),
+        rewirings=1,
+        rows=4,
+        source="val",
+        targets=[found],
+    ).save(folder)
 
 
 def random_graph(seed: int) -> Data:

@@ -16,6 +16,7 @@ from grass_gnn.data.splits import DEFAULT_SHARES, check_splits, random_split
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation import load_model
 from grass_gnn.files import write_text
+from grass_gnn.locks import locked
 from grass_gnn.progress import Progress, reporting
 from grass_gnn.training import Interrupted, check_folder
 from grass_gnn.workflow.dataset import TableData, csv_text, in_splits
@@ -96,35 +97,36 @@ def cross_validate(
     plan = _Plan(read, folds, split, shares, seed if split_seed is None else split_seed)
     for fold in range(folds):  # before the first of them is trained for an hour
         check_splits(list(plan.parts(fold).values()))
-    _keep(out, plan.table, resume)
-    for fold in range(folds):
-        folder, data = out / f"fold-{fold + 1}", plan.data(fold)
-        chosen = plan_table(data, config, settings)
-        if fold == 0:
-            for sentence in (*data.said, describe(chosen)):
-                say(sentence)
-        if _finished(folder, chosen):
-            say(f"Fold {fold + 1} of {folds} is finished already.")
-            continue
-        say(f"Fold {fold + 1} of {folds}.")
-        try:
-            train_table(
-                data,
-                chosen,
-                folder,
-                path,
-                seed=seed + fold,
-                resume=resume and (folder / "checkpoints").exists(),
-                workers=workers,
-                logger=logger,
-                console=console,
-                progress=progress,
-            )
-        except Interrupted:
-            raise Interrupted(
-                f"Stopped in fold {fold + 1} of {folds}; go on with --resume --out {out}."
-            ) from None
-    return summarize(out, read, plan.folds, folds)
+    with locked(out):
+        _keep(out, plan.table, resume)
+        for fold in range(folds):
+            folder, data = out / f"fold-{fold + 1}", plan.data(fold)
+            chosen = plan_table(data, config, settings)
+            if fold == 0:
+                for sentence in (*data.said, describe(chosen)):
+                    say(sentence)
+            if _finished(folder, chosen):
+                say(f"Fold {fold + 1} of {folds} is finished already.")
+                continue
+            say(f"Fold {fold + 1} of {folds}.")
+            try:
+                train_table(
+                    data,
+                    chosen,
+                    folder,
+                    path,
+                    seed=seed + fold,
+                    resume=resume and (folder / "checkpoints").exists(),
+                    workers=workers,
+                    logger=logger,
+                    console=console,
+                    progress=progress,
+                )
+            except Interrupted:
+                raise Interrupted(
+                    f"Stopped in fold {fold + 1} of {folds}; go on with --resume --out {out}."
+                ) from None
+        return summarize(out, read, plan.folds, folds)
 
 
 class _Plan:

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from grass_gnn.config import Section
+from grass_gnn.config import Section, TaskConfig
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation import TrainedModel
 from grass_gnn.evaluation.calibration import with_temperature
@@ -52,6 +52,12 @@ class Calibration(Section):
     source: str  # of the rows
     targets: list[SpreadCalibration] = Field(default_factory=list)
     probabilities: ProbabilityCalibration | None = None
+
+    def fits(self, task: TaskConfig) -> bool:
+        """Whether it says of each output what is to be known."""
+        regression = self.kind == "regression"
+        known = len(self.targets) == task.outputs if regression else self.probabilities is not None
+        return self.kind == task.kind and known
 
     def mean(self, mean: Tensor) -> Tensor:
         """Calibrated means or probabilities [M, outputs]."""
@@ -103,9 +109,9 @@ def find_calibration(models: Sequence[TrainedModel]) -> tuple[Calibration | None
         try:
             found = Calibration.model_validate(read_json(path))
         except ValidationError:
-            raise GrassError(
-                f"The file {path} is damaged: calibrate again, or remove it."
-            ) from None
+            found = None
+        if found is None or not found.fits(model.config.task):
+            raise GrassError(f"The file {path} is damaged: calibrate again, or remove it.")
         if found.models == checksums(models):
             return found, ""
         reason = f"{path} is about other models, and not applied"

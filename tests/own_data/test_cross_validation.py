@@ -12,6 +12,7 @@ from grass_gnn import GrassError
 from grass_gnn.cli import main
 from grass_gnn.data.folds import group_folds, random_folds
 from grass_gnn.data.molecules import scaffold
+from grass_gnn.locks import LOCK, try_lock
 from grass_gnn.training import Interrupted
 from grass_gnn.workflow import cross_validate, cross_validation, load_models
 
@@ -208,3 +209,13 @@ def test_a_damaged_summary_is_one_sentence(text, tmp_path):
     (tmp_path / "cross_validation.json").write_text(text)
     with pytest.raises(GrassError, match=r"cross_validation\.json is damaged"):
         load_models([tmp_path])
+
+
+def test_two_cannot_cross_validate_into_one_folder(molecules, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    with (out / LOCK).open("w") as file:
+        assert try_lock(file.fileno())
+        with pytest.raises(GrassError, match="in use by"):
+            cross_validate(molecules, ["size"], out, 2, settings=TINY)
+    assert not (out / "folds.csv").exists()
