@@ -10,12 +10,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from grass_gnn.config import GRASSConfig
 from grass_gnn.errors import GrassError
 from grass_gnn.experiments.budget import Budget
 from grass_gnn.experiments.catalogue import Cell, Experiment, Filling
 from grass_gnn.experiments.grid import GRID, open_grid
-from grass_gnn.experiments.job import CARD, ERROR, PREDICTIONS, RESULTS, state
+from grass_gnn.experiments.job import (
+    CARD,
+    ERROR,
+    PREDICTIONS,
+    RESULTS,
+    SHOWN_PREDICTIONS,
+    state,
+)
 from grass_gnn.files import read_json
 
 MIB, GIB = 2**20, 2**30
@@ -66,14 +75,33 @@ class RunRecord:
             return [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
 
     @cached_property
-    def predictions(self) -> tuple[str, list[tuple[float, float]]] | None:
-        """Kind of task, and (target, prediction) of some of the test set."""
+    def predictions(self) -> list[tuple[float, float]]:
+        """(target, prediction) of some of the test set; none of a run that kept none."""
         path = self.folder / PREDICTIONS
         if not path.is_file():
-            return None
+            return self._averaged_predictions()
         with path.open(newline="", encoding="utf-8") as file:
-            (_, _, kind, *_), *rows = csv.reader(file)
-        return kind, [(float(row[0]), float(row[1])) for row in rows]
+            _, *rows = csv.reader(file)
+        return [(float(row[0]), float(row[1])) for row in rows]
+
+    def _averaged_predictions(self) -> list[tuple[float, float]]:
+        """Those of a run by itself: values of its only target, or its likeliest classes."""
+        path, task = self.folder / "test_predictions.csv", self.config.task
+        if not path.is_file() or (task.kind == "regression" and task.outputs > 1):
+            return []
+        with path.open(newline="", encoding="utf-8") as file:
+            _, *rows = csv.reader(file)
+        pairs = []
+        for _, target, *values in rows:
+            means = [float(value) for value in values[: task.outputs]]
+            best = means[0] if task.kind == "regression" else float(np.argmax(means))
+            pairs.append((float(target), best))
+        return pairs[:: -(-len(pairs) // SHOWN_PREDICTIONS)] if pairs else []
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether the run belongs to a grid, whose predictions are those of one rewiring."""
+        return (self.folder / PREDICTIONS).is_file()
 
     @property
     def percent(self) -> bool:

@@ -150,13 +150,14 @@ def _edge_points(
 
 def predicted_against_true(name: str, run: RunRecord) -> ReportFigure | None:
     """A scatter of a regression, or the confusion matrix of a classification."""
-    if run.predictions is None or not run.predictions[1]:
+    kind, pairs = run.config.task.kind, run.predictions
+    if not pairs:
         return None
-    kind, pairs = run.predictions
+    how = "Under one rewiring" if run.is_cell else "Averaged over rewirings"
     name = f"{name}-predictions"
     targets, predictions = np.array(pairs).T
     if kind == "classification":
-        return _confusion(name, targets.astype(int), predictions.astype(int))
+        return _confusion(name, targets.astype(int), predictions.astype(int), how)
     if kind != "regression":
         return None
     correlation = float(np.corrcoef(targets, predictions)[0, 1])
@@ -173,11 +174,11 @@ def predicted_against_true(name: str, run: RunRecord) -> ReportFigure | None:
         ax.set(
             xlabel="true", ylabel="predicted", aspect="equal", xlim=(low, high), ylim=(low, high)
         )
-    note = f"Under one rewiring; correlation {correlation:.3f}."
+    note = f"{how}; correlation {correlation:.3f}."
     return ReportFigure(name, "Predicted against true", draft.svg, text, None, note)
 
 
-def _confusion(name: str, targets: np.ndarray, predictions: np.ndarray) -> ReportFigure:
+def _confusion(name: str, targets: np.ndarray, predictions: np.ndarray, how: str) -> ReportFigure:
     classes = int(max(targets.max(), predictions.max())) + 1
     counts = Counter(zip(targets.tolist(), predictions.tolist(), strict=True))
     matrix = np.array([[counts[t, p] for p in range(classes)] for t in range(classes)], float)
@@ -191,8 +192,7 @@ def _confusion(name: str, targets: np.ndarray, predictions: np.ndarray) -> Repor
         ax.set(xlabel="predicted class", ylabel="true class")
     rows = [[Entry(str(t)), Entry(f"{share[t, t]:.1%}")] for t in range(classes)]
     numbers = ReportTable(name, "Of each class, predicted rightly", ["class", "share"], rows)
-    note = "Under one rewiring."
-    return ReportFigure(name, "Predicted against true", draft.svg, text, numbers, note)
+    return ReportFigure(name, "Predicted against true", draft.svg, text, numbers, f"{how}.")
 
 
 def grid_figures(grid: GridRecord) -> list[ReportFigure]:

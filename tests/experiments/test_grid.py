@@ -71,8 +71,8 @@ def test_numbers_are_averaged_over_seeds(tmp_path, random_source):
     assert record.measured(cell, "dense_size").mean > 0
     assert record.lookup("ablation-zinc", "GRASS", "MAE") == score.mean
     assert record.lookup("ablation-zinc", "BN → LN", "MAE") is None
-    kind, pairs = record.runs["grass"][0].predictions
-    assert kind == "regression" and len(pairs) == 4
+    first = record.runs["grass"][0]
+    assert first.is_cell and len(first.predictions) == 4
 
 
 def test_another_budget_in_the_same_folder_is_refused(tmp_path, random_source):

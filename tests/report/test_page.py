@@ -8,14 +8,16 @@ import browser
 import pytest
 
 from grass_gnn.cli import main
+from grass_gnn.config import GRASSConfig
 from grass_gnn.experiments.catalogue import experiments
-from grass_gnn.experiments.measured import GridRecord
+from grass_gnn.experiments.measured import GridRecord, RunRecord
 from grass_gnn.experiments.theory import Point, SimpleDraw, Theory
 from grass_gnn.report import write_report
 from grass_gnn.report.comparison import claims_table, comparison_tables
-from grass_gnn.report.figures import added_edges
+from grass_gnn.report.figures import added_edges, predicted_against_true
 from grass_gnn.report.rewired import poorly_connected, rewired, spectral_gap
 from grass_gnn.report.theory import checks, write_theory_page
+from grass_gnn.training.run import config_toml
 
 
 def texts(table):
@@ -96,6 +98,26 @@ def test_a_single_run_has_a_page(write_grid, tmp_path, capsys):
     capsys.readouterr()
     assert main(["report", str(tmp_path / "nowhere")]) == 1
     assert "no finished run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("preset", "rows", "pairs"),
+    [
+        ("zinc", ["graph,target_0,mean_0,std_0", "0,1.5,1.25,0.1", "1,-2,-2.5,0.2"], 2),
+        ("mnist", ["graph,target_0,mean_0,mean_1", "0,1,0.3,0.7", "1,0,0.4,0.6"], 2),
+        ("peptides-func", ["graph,target_0,mean_0,std_0", "0,1,0.3,0.7"], 0),
+    ],
+)
+def test_a_run_by_itself_shows_its_averaged_predictions(preset, rows, pairs, tmp_path):
+    (tmp_path / "config.toml").write_text(config_toml(GRASSConfig.preset(preset), 0))
+    (tmp_path / "test_predictions.csv").write_text("\n".join(rows) + "\n")
+    run = RunRecord(tmp_path)
+    figure = predicted_against_true("run", run)
+    assert (figure is not None) == bool(pairs)
+    if figure is not None:
+        assert "Averaged over rewirings" in figure.note
+        expected = {"zinc": [(1.5, 1.25), (-2, -2.5)], "mnist": [(1, 1), (0, 1)]}
+        assert run.predictions == expected[preset]
 
 
 def test_rewiring_shortens_the_drawn_graph():
