@@ -9,6 +9,7 @@ included, is 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import GraphLoader, pack
+from grass_gnn.data import GraphLoader, PackedDataset, pack
 from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP
 from grass_gnn.evaluation.protocol import TEST
 from grass_gnn.nn.model import GRASS
@@ -64,7 +65,6 @@ class Explanation:
         return {"num_nodes": self.num_nodes, "by_kind": self.by_kind, "edges": edges}
 
 
-@torch.no_grad()
 def explain_graph(
     model: GRASS,
     config: GRASSConfig,
@@ -74,11 +74,24 @@ def explain_graph(
     by_graph: bool = False,
 ) -> Explanation:
     """The attention of a model on one graph, over several rewirings."""
-    model.eval()
     dataset = pack([data], config, targets=False)
+    return explain_packed(model, config, dataset, range(rewirings), seed, by_graph)
+
+
+@torch.no_grad()
+def explain_packed(
+    model: GRASS,
+    config: GRASSConfig,
+    dataset: PackedDataset,
+    rewirings: Sequence[int],
+    seed: int = 0,
+    by_graph: bool = False,
+) -> Explanation:
+    """:func:`explain_graph` of the only graph of a dataset, over the rewirings of these numbers."""
+    model.eval()
     n = dataset.num_nodes
     total = torch.zeros(len(KINDS) * n * n)  # by kind, then from, then to
-    for number in range(rewirings):
+    for number in rewirings:
         loader = GraphLoader(
             dataset, config, 1, seed=seed, workers=0, stream=TEST, by_graph=by_graph
         )
@@ -94,5 +107,5 @@ def explain_graph(
     rows = total.nonzero().squeeze(1)
     pairs = rows % (n * n)
     return Explanation(
-        torch.stack([pairs // n, pairs % n]), rows // (n * n), total[rows] / rewirings, n
+        torch.stack([pairs // n, pairs % n]), rows // (n * n), total[rows] / len(rewirings), n
     )

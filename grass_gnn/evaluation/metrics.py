@@ -12,6 +12,7 @@ from torchmetrics.functional import r2_score
 from grass_gnn.config import TaskConfig
 
 LOWER_IS_BETTER = {"mae", "rmse"}
+"""Metrics of which less is better."""
 
 
 def to_probabilities(task: TaskConfig, prediction: Tensor) -> Tensor:

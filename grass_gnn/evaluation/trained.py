@@ -26,6 +26,7 @@ from grass_gnn.nn.model import GRASS
 
 WEIGHTS, CARD = "weights.safetensors", "config.json"
 FORMAT = 1
+SHIPPED = Path(__file__).parents[1] / "models"  # trained weights that come with the package
 _BATCH_GRAPHS, _BATCH_NODES = 256, 40_000  # at most, when predicting
 
 
@@ -72,7 +73,18 @@ class TrainedModel:
         deterministic: bool = False,
     ) -> Prediction:
         """:meth:`predict` for graphs that are encoded and packed already."""
-        samples = torch.stack(
+        samples = self.sample_packed(dataset, rewirings, seed, deterministic)
+        return Prediction(samples.mean(dim=0), samples.std(dim=0, correction=0))
+
+    def sample_packed(
+        self,
+        dataset: PackedDataset,
+        rewirings: int = 16,
+        seed: int = 0,
+        deterministic: bool = False,
+    ) -> Tensor:
+        """What each rewiring predicts [rewirings, M, outputs], for graphs that are packed."""
+        return torch.stack(
             [
                 predict_split(
                     self.model,
@@ -85,8 +97,7 @@ class TrainedModel:
                 )[0]
                 for number in range(rewirings)
             ]
-        )  # [rewirings, M, outputs]
-        return Prediction(samples.mean(dim=0), samples.std(dim=0, correction=0))
+        )
 
     def embed(
         self,
@@ -149,15 +160,35 @@ def save_model(model: GRASS, folder: str | Path, **details: Any) -> None:
     )
 
 
+def shipped_models() -> list[str]:
+    """Names of the trained models that come with the package."""
+    return sorted(card.parent.name for card in SHIPPED.glob(f"*/{CARD}"))
+
+
+def model_folder(name: str | Path) -> Path:
+    """A run folder, or that of a shipped model where there is none of that name."""
+    folder = Path(name)
+    if str(name) in shipped_models() and not (folder / CARD).is_file():
+        return SHIPPED / str(name)
+    return folder
+
+
 def load_model(folder: str | Path) -> TrainedModel:
-    """Load a trained model from its run folder.
+    """Load a trained model from its run folder, or one that comes with the package by its name.
+
+    Example:
+        >>> load_model("zinc").config.model.layers
+        49
 
     Raises:
         GrassError: The folder is not a run, or a file in it is damaged (the message says which).
     """
-    folder = Path(folder)
+    folder = model_folder(folder)
     if not (folder / CARD).is_file() or not (folder / WEIGHTS).is_file():
-        raise GrassError(f"{folder} holds no trained model ({CARD} and {WEIGHTS}).")
+        raise GrassError(
+            f"{folder} holds no trained model ({CARD} and {WEIGHTS}), "
+            f"nor is it one that comes with the package ({', '.join(shipped_models())})."
+        )
     card = read_json(folder / CARD)
     if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
         raise GrassError(f"The file {folder / CARD} is damaged: it holds no configuration.")

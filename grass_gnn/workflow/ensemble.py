@@ -96,6 +96,17 @@ class Ensemble:
         stds = (self.calibration.std(part) for part in found[1:])
         return Spread(self.calibration.mean(found.mean), *stds)
 
+    def samples(self, graph: CheckedGraph, rewirings: int) -> Tensor:
+        """What each rewiring of a graph predicts, before calibration [rewirings, outputs].
+
+        The rewirings follow from the graph alone; models are averaged.
+        """
+        found = [
+            model.sample_packed(pack_checked([graph], model.config), rewirings, deterministic=True)
+            for model in self.models
+        ]
+        return torch.stack(found).mean(dim=0)[:, 0]
+
     @property
     def columns(self) -> list[str]:
         """Names of the columns that predictions are written to."""

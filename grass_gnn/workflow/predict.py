@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,6 @@ from grass_gnn.progress import Progress, silent
 from grass_gnn.workflow.ensemble import Ensemble
 from grass_gnn.workflow.rows import parse_descriptors
 from grass_gnn.workflow.scoring import RunningScore
-from grass_gnn.workflow.similarity import SimilarityReference
 from grass_gnn.workflow.stored_calibration import find_calibration
 
 CHUNK = 2048  # rows in memory at a time
@@ -84,11 +83,10 @@ def predict_table(
     schema = ensemble.schema
     column = table.place(smiles or schema.smiles, "--smiles")
     numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
-    reference = ensemble.similarity
     reader = MoleculeReader(
         schema.features,
         canonical_order=deterministic,
-        fingerprints=reference is not None,
+        fingerprints=ensemble.similarity is not None,
         max_atoms=max_atoms,
     )
     score = RunningScore(ensemble, table)
@@ -99,12 +97,8 @@ def predict_table(
             writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
             writer.writerow([guard(name) for name in table.columns + ensemble.columns])
             for number, (chunk, found) in enumerate(read_chunks(table, column, pool)):
-                read = [
-                    with_descriptors(*one, numbers, schema.descriptors)
-                    for one in zip(chunk, found, strict=True)
-                ]
-                answers = _answer(
-                    read, ensemble, reference, rewirings, seed + (number << 20), deterministic
+                answers = answer_rows(
+                    chunk, found, numbers, ensemble, rewirings, seed + (number << 20), deterministic
                 )
                 for row, answer in zip(chunk, answers, strict=True):
                     writer.writerow([guard(cell) for cell in row.cells + answer.cells])
@@ -155,15 +149,21 @@ def with_descriptors(
         return str(error)
 
 
-def _answer(
-    read: Sequence[tuple[Molecule, list[float]] | str],
+def answer_rows(
+    rows: Sequence[Row],
+    molecules: Iterable[Molecule | str],
+    descriptors: list[int],
     ensemble: Ensemble,
-    reference: SimilarityReference | None,
     rewirings: int,
-    seed: int,
-    deterministic: bool,
+    seed: int = 0,
+    deterministic: bool = False,
 ) -> list[Answer]:
-    """Predictions of a chunk, or reasons, in order."""
+    """Predictions of some rows, or reasons, in order; ``descriptors`` are their columns."""
+    names, reference = ensemble.schema.descriptors, ensemble.similarity
+    read = [
+        with_descriptors(row, molecule, descriptors, names)
+        for row, molecule in zip(rows, molecules, strict=True)
+    ]
     failed = {
         place: Answer(ensemble.failure(reason))
         for place, reason in enumerate(read)

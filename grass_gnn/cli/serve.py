@@ -1,0 +1,73 @@
+"""``grass-gnn serve``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grass_gnn.cli.common import examples, out, plain, say
+from grass_gnn.cli.options import Rewirings, Run
+from grass_gnn.errors import GrassError
+
+EXAMPLES = examples(
+    "grass-gnn serve zinc --open",
+    "grass-gnn serve runs/solubility --port 0",
+    "grass-gnn serve runs/folds --rewirings 4  # all runs of a cross-validation",
+)
+
+
+def serve(
+    run: Run,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on.", metavar="ADDRESS")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Port; 0 takes any free one.", min=0, max=65535, metavar="N")
+    ] = 8321,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
+    rewirings: Rewirings = 16,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Raw files of a benchmark of other graphs; the run's own if not given.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+) -> None:
+    """Look at a model in a browser: paste SMILES, see predictions, attention and rewirings."""
+    try:
+        from grass_gnn.serve import Address, make_app, open_view
+        from grass_gnn.serve import serve as serve_page
+        from grass_gnn.serve.card import model_card
+        from grass_gnn.serve.limits import is_loopback
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise GrassError("The page needs Starlette: pip install 'grass-gnn[serve]'.") from None
+    from grass_gnn.progress import reporting
+    from grass_gnn.workflow import load_models
+
+    models = load_models([run])
+    address = Address.bind(host, port)
+    with reporting() as progress:
+        view = open_view(models, rewirings, data=data, progress=progress)
+    view.warm_up()
+    name = run.resolve().name if run.exists() else str(run)
+    app = make_app(view, name, model_card(models, view), host)
+    if not is_loopback(host):
+        say(f"Warning: whoever reaches {host} over the network can use this page.")
+    out.print(f"The page is at [bold]{plain(address.url)}[/]. Ctrl-C ends it.")
+    if open_browser:
+        _open(address.url)
+    serve_page(app, address)
+    say("The page is closed.")
+
+
+def _open(url: str) -> None:
+    import threading
+    import webbrowser
+
+    # A browser of the terminal would keep the page from being served.
+    threading.Thread(target=webbrowser.open, args=[url], daemon=True).start()

@@ -1,0 +1,91 @@
+"""The card of a model: what it was trained on, for what, and how well it did."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation import TrainedModel
+from grass_gnn.files import read_json
+from grass_gnn.report.figures import METRICS
+from grass_gnn.report.numbers import number
+from grass_gnn.serve.views import View
+
+_SPLITS = {"train": "training", "val": "validation", "test": "test"}
+
+
+def model_card(models: Sequence[TrainedModel], view: View) -> list[tuple[str, str]]:
+    """Names and values, in the order in which they are read."""
+    first = models[0]
+    config, card = first.config, first.card
+    try:
+        facts = [
+            ("Trained on", _training_data(card)),
+            ("Target", f"{', '.join(view.names[:8])}{' …' if len(view.names) > 8 else ''}"),
+            ("Task", f"{config.task.kind}, a prediction for each {_unit(config.task.level, view)}"),
+            ("Test score", _test_score(models)),
+            ("Model", _size(models)),
+            ("Seed", ", ".join(str(model.card.get("seed", "not known")) for model in models)),
+            ("Spread", _spread(models, view) if config.task.level == "graph" else ""),
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        raise GrassError(f"The card or the results in {first.folder} are damaged.") from None
+    return [(name, value) for name, value in facts if value]
+
+
+def _unit(level: str, view: View) -> str:
+    return "molecule" if (level, view.kind) == ("graph", "molecules") else level
+
+
+def _training_data(card: dict[str, Any]) -> str:
+    data = card.get("data") or {}
+    table = (data.get("origin") or {}).get("table")
+    found = data.get("fingerprint") or {}
+    named = found.get("name") not in (None, "graphs")
+    source = Path(table).name if table else (found["name"] if named else "graphs of one's own")
+    sizes = [
+        f"{size['graphs']:,} {_SPLITS[split]}"
+        for split, size in (found.get("splits") or {}).items()
+        if split in _SPLITS
+    ]
+    text = f"{source} ({', '.join(sizes)})" if sizes else str(source)
+    if named and not found.get("official", True):
+        text += ", not the official benchmark files"
+    return text
+
+
+def _test_score(models: Sequence[TrainedModel]) -> str:
+    """The score that each run kept, of predictions averaged over its rewirings."""
+    tests = []
+    for model in models:
+        path = None if model.folder is None else model.folder / "results.json"
+        if path is None or not path.is_file():
+            return "not kept with the weights"
+        tests.append(read_json(path)["test"])
+    count = max(int(key) for key in tests[0]["averaged"])
+    values = [float(test["averaged"][str(count)]) for test in tests]
+    metric = METRICS[tests[0]["metric"]]
+    told = f"{metric} {number(statistics.fmean(values))}"
+    if len(values) > 1:
+        return f"{told} ± {number(statistics.stdev(values), 2)}, mean and s.d. of the models alone"
+    low, high = tests[0]["averaged_interval"]
+    return f"{told} (95 % interval {number(low)} to {number(high)}), {count} rewirings averaged"
+
+
+def _size(models: Sequence[TrainedModel]) -> str:
+    config = models[0].config
+    weights = sum(one.numel() for one in models[0].model.parameters())
+    several = f"{len(models)} models, each of " if len(models) > 1 else ""
+    return (
+        f"{several}{config.model.layers} layers of width {config.model.dim}, {weights:,} "
+        f"parameters, rewiring {config.rewiring.kind} of degree {config.rewiring.degree}"
+    )
+
+
+def _spread(models: Sequence[TrainedModel], view: View) -> str:
+    several = " of each model, and over models" if len(models) > 1 else ""
+    told = f"standard deviation over {view.rewirings} rewirings{several}"
+    return f"{told}; {view.calibration_note or 'not calibrated, so no error estimate by itself'}"

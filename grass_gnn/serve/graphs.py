@@ -1,0 +1,176 @@
+"""Questions about graphs that are no molecules: those of the run's own data, drawn."""
+
+from __future__ import annotations
+
+import io
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib
+import numpy as np
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+from grass_gnn.data import PackedDataset
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation import TrainedModel, score
+from grass_gnn.evaluation.explanation import Explanation, explain_packed
+from grass_gnn.evaluation.pictures import graph_figure, layout
+from grass_gnn.evaluation.run import find_data
+from grass_gnn.progress import Progress, silent
+from grass_gnn.report.figures import METRICS
+from grass_gnn.report.numbers import number
+from grass_gnn.report.svg import COLORS
+from grass_gnn.serve.limits import Limits, Refused
+from grass_gnn.serve.values import attention_facts, headline, output_names, picture, show
+
+_SPLITS = {"test": "test", "val": "validation", "train": "training"}
+
+
+class GraphQuestion(BaseModel):
+    """Which graph to draw, under all rewirings or one of them."""
+
+    split: Literal["train", "val", "test"] = "test"
+    number: int = Field(default=0, ge=0)
+    rewiring: int | None = Field(default=None, ge=0)
+
+
+class GraphView:
+    """Draws graphs of the data that a run was trained on.
+
+    Args:
+        model: The trained model.
+        rewirings: How many to average over.
+        limits: How large a graph may be.
+        data: Folder with the raw files of a benchmark; where the run found them if not given.
+        progress: Told what is done, where the data must be prepared first.
+    """
+
+    kind = "graphs"
+    question = GraphQuestion
+
+    def __init__(
+        self,
+        model: TrainedModel,
+        rewirings: int,
+        limits: Limits,
+        data: Path | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        self.model, self.rewirings, self.limits = model, rewirings, limits
+        self.task = model.config.task
+        self.names = output_names(self.task, [], model.card.get("classes") or [])
+        self.calibration_note, self.problem = "", ""
+        self._splits: dict[str, PackedDataset] = {}
+        try:
+            self._splits = find_data(model, data, progress).splits
+        except GrassError as problem:
+            self.problem = f"There is no graph to draw: {problem}"
+        self._places = lru_cache(maxsize=32)(self._place)
+
+    @property
+    def sizes(self) -> list[dict[str, Any]]:
+        """Name, title and number of graphs of each split."""
+        return [
+            {"name": name, "title": title, "graphs": len(self._splits[name])}
+            for name, title in _SPLITS.items()
+            if name in self._splits
+        ]
+
+    def warm_up(self) -> None:
+        """Look once, if there is a graph: what is compiled at first use is there afterwards."""
+        with suppress(GrassError):
+            self.look(GraphQuestion(rewiring=0))
+
+    def look(self, asked: GraphQuestion) -> dict[str, Any]:
+        """A graph drawn with its attention, and what the model says about it."""
+        graph = self._graph(asked)
+        one, config = asked.rewiring, self.model.config
+        explanation = explain_packed(
+            self.model.model,
+            config,
+            graph,
+            range(self.rewirings) if one is None else [one],
+            by_graph=True,
+        )
+        samples = self.model.sample_packed(graph, self.rewirings, deterministic=True)
+        shown = samples.mean(dim=0) if one is None else samples[one]  # [M, outputs]
+        answer = {
+            "picture": picture(self._draw(explanation, shown, asked)),
+            "facts": self._facts(graph, explanation, shown),
+            "classes": self._classes(),
+            **attention_facts(explanation),
+        }
+        if self.task.level == "graph":
+            std = samples.std(dim=0, correction=0)[0] if one is None else None
+            answer["values"] = show(self.task, self.names, shown[0], std)
+            answer["headline"] = headline(self.task, self.names, shown[0])
+        return answer
+
+    def _graph(self, asked: GraphQuestion) -> PackedDataset:
+        dataset = self._splits.get(asked.split)
+        if dataset is None:
+            raise GrassError(self.problem or f"The data have no {_SPLITS[asked.split]} graphs.")
+        if asked.number >= len(dataset):
+            raise GrassError(f"Graphs are numbered from 0 to {len(dataset) - 1:,}.")
+        nodes = int(dataset.graph_ptr[asked.number + 1] - dataset.graph_ptr[asked.number])
+        if nodes > self.limits.nodes:
+            raise Refused(
+                413, f"This graph has {nodes:,} nodes: up to {self.limits.nodes:,} are drawn."
+            )
+        # Without its mask: predictions of all nodes are shown, not only those that are scored.
+        return replace(dataset.part(asked.number, asked.number + 1), mask_name=None)
+
+    def _facts(
+        self, graph: PackedDataset, explanation: Explanation, shown: Tensor
+    ) -> list[dict[str, str]]:
+        pairs = explanation.pairs()
+        facts = {"nodes": f"{graph.num_nodes:,}", "joined pairs": f"{len(pairs):,}"}
+        if (target := graph.tensors.get("y")) is not None:
+            facts |= self._truth(target, shown)
+        return [{"name": name, "value": value} for name, value in facts.items()]
+
+    def _truth(self, target: Tensor, shown: Tensor) -> dict[str, str]:
+        """What is known of a graph, or how well its nodes or edges are predicted."""
+        task = self.task
+        if task.level == "graph" and task.kind == "classification":
+            return {"true class": self.names[int(target[0])]}
+        if task.level == "graph":
+            known = target.view(-1).tolist()
+            named = zip(self.names[:10], known[:10], strict=True)
+            return {f"true {name}": number(value) for name, value in named}
+        if task.kind == "classification":
+            right = int((shown.argmax(dim=1) == target.long()).sum())
+            return {f"{task.level}s predicted right": f"{right:,} of {len(shown):,}"}
+        return {METRICS[task.metric]: number(score(task, shown, target.view_as(shown).float()))}
+
+    def _classes(self) -> list[dict[str, str]]:
+        """Names and colours of the classes of nodes."""
+        if self.task.level != "node" or self.task.kind != "classification":
+            return []
+        return [
+            {"name": name, "color": COLORS[place % len(COLORS)]}
+            for place, name in enumerate(self.names)
+        ]
+
+    def _draw(self, explanation: Explanation, shown: Tensor, asked: GraphQuestion) -> str:
+        place = self._places(asked.split, asked.number)
+        options: dict[str, Any] = {}
+        if classes := self._classes():
+            colors = [one["color"] for one in classes]
+            options["node_colors"] = [colors[best] for best in shown.argmax(dim=1).tolist()]
+        added = 0 if asked.rewiring is None else None
+        with matplotlib.rc_context({"svg.hashsalt": "grass-gnn"}):
+            figure = graph_figure(explanation, place, added, **options)
+            file = io.StringIO()
+            figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+        return file.getvalue()
+
+    def _place(self, split: str, graph: int) -> np.ndarray:
+        """Places of nodes [n, 2], the same under every rewiring."""
+        dataset = self._splits[split].part(graph, graph + 1)
+        pairs = {(min(i, j), max(i, j)) for i, j in dataset.tensors["edge_index"].tolist()}
+        return layout(dataset.num_nodes, sorted(pairs))

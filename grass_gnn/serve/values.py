@@ -1,0 +1,79 @@
+"""Predictions as people read them: names, numbers with their spread, probabilities."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from grass_gnn.config import TaskConfig
+from grass_gnn.evaluation import Explanation
+from grass_gnn.evaluation.pictures import attention_range, shares_text
+from grass_gnn.report.numbers import number
+
+MOST_SHOWN = 12  # outputs of one prediction on the page
+
+
+def output_names(task: TaskConfig, targets: Sequence[str], classes: Sequence[str]) -> list[str]:
+    """What each output of a model is called."""
+    if task.kind == "classification":
+        return list(classes) or [f"class {place}" for place in range(task.outputs)]
+    if task.kind == "binary" and targets and list(classes) not in ([], ["0", "1"]):
+        return [f"{targets[0]}: {classes[1]}"]
+    if len(targets) == task.outputs:
+        return list(targets)
+    return ["output"] if task.outputs == 1 else [f"output {place}" for place in range(task.outputs)]
+
+
+def show(
+    task: TaskConfig, names: Sequence[str], mean: Tensor, std: Tensor | None = None
+) -> list[dict[str, Any]]:
+    """Values of one prediction [outputs], for the page."""
+    shown = []
+    spreads = [0.0] * len(mean) if std is None else std.tolist()
+    for name, value, spread in list(zip(names, mean.tolist(), spreads, strict=True))[:MOST_SHOWN]:
+        text, error = with_spread(value, spread)
+        share = None if task.kind == "regression" else value
+        shown.append({"name": name, "value": text, "spread": error, "share": share})
+    return shown
+
+
+def headline(task: TaskConfig, names: Sequence[str], mean: Tensor) -> str:
+    """The likeliest class; of other tasks the values say all."""
+    return names[int(mean.argmax())] if task.kind == "classification" else ""
+
+
+def with_spread(value: float, spread: float) -> tuple[str, str]:
+    """A value and its spread, both to the second digit of the spread.
+
+    Example:
+        >>> with_spread(-2.30519, 0.1234), with_spread(0.5, 0.0)
+        (('−2.31', '0.12'), ('0.5000', ''))
+    """
+    if spread <= 0 or not math.isfinite(spread):
+        return _signed(number(value)), ""
+    decimals = 1 - math.floor(math.log10(spread))
+    if not 0 <= decimals <= 5:
+        return _signed(number(value)), number(spread, 2)
+    return _signed(f"{value:.{decimals}f}"), f"{spread:.{decimals}f}"
+
+
+def _signed(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def picture(svg: str) -> str:
+    """An SVG as the address of an image: as an image, nothing in it can run."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+
+
+def attention_facts(explanation: Explanation) -> dict[str, Any]:
+    """The numbers of a picture's legend; a graph without edges has no range."""
+    least, most = (number(value, 2) for value in attention_range(explanation))
+    return {
+        "range": f"{least} to {most}" if explanation.pairs() else "",
+        "kinds": shares_text(explanation),
+    }

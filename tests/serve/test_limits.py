@@ -1,0 +1,123 @@
+"""Who may ask the page, how much and how often; and that nothing but the page is served."""
+
+import asyncio
+import threading
+
+import pytest
+
+from grass_gnn.serve import Limits
+from grass_gnn.serve.limits import Refused, Turns, is_loopback
+from grass_gnn.serve.molecules import MoleculeView
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "192.0.2.1", "", "["])
+def test_another_host_is_refused(client, host):
+    answer = client.get("/", headers={"host": host})
+    assert answer.status_code == 403
+    assert answer.json()["error"] == "This page answers to its own address only."
+
+
+@pytest.mark.parametrize("host", ["localhost:8321", "127.0.0.1", "[::1]:8321", "LOCALHOST"])
+def test_names_of_this_machine_are_its_own(client, host):
+    assert client.get("/", headers={"host": host}).status_code == 200
+    origin = {"host": host, "origin": f"http://{host}"}
+    assert client.post("/predict", content="CCO", headers=origin).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://127.0.0.1:1"])
+def test_questions_of_other_pages_are_refused(client, origin):
+    answer = client.post("/predict", content="CCO", headers={"origin": origin})
+    assert answer.status_code == 403
+    assert answer.json()["error"] == "Questions are taken from this page only."
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_too_much_is_refused_in_a_sentence(run, open_page):
+    client = open_page(run, limits=Limits(body=1000, rows=5))
+    large = client.post("/predict", content="C" * 1001)
+    assert (large.status_code, large.json()["error"]) == (
+        413,
+        "The page takes up to 0.001 MB at a time.",
+    )
+    for text in ("CCO\n" * 6, "smiles\n" + "CCO\n" * 6):
+        many = client.post("/predict", content=text)
+        assert many.status_code == 413
+        assert many.json()["error"].startswith("The page takes up to 5 rows at a time")
+    assert client.post("/predict", content="CCO\n" * 5).status_code == 200
+
+
+def test_too_often_is_refused_in_a_sentence(run, open_page):
+    client = open_page(run, limits=Limits(questions=2))
+    for _ in range(2):
+        assert client.post("/predict", content="CCO").status_code == 200
+    answer = client.post("/predict", content="CCO")
+    assert answer.status_code == 429
+    assert answer.json()["error"] == "More than 2 questions came in a minute: wait a little."
+    assert int(answer.headers["retry-after"]) > 0
+    assert client.get("/").status_code == 200
+
+
+def test_one_piece_of_work_at_a_time_and_few_that_wait():
+    inside, most = [], []
+    lock = threading.Lock()
+
+    def work():
+        with lock:
+            inside.append(1)
+            most.append(len(inside))
+        threading.Event().wait(0.01)
+        with lock:
+            inside.pop()
+
+    async def ask(turns):
+        async with turns.admitted():
+            await turns.work(work)
+
+    async def main():
+        turns = Turns(waiting=3)
+        found = await asyncio.gather(*(ask(turns) for _ in range(5)), return_exceptions=True)
+        await ask(turns)  # there is room again
+        return found
+
+    found = asyncio.run(main())
+    refused = [one for one in found if one is not None]
+    assert len(refused) == 2
+    assert all(isinstance(one, Refused) and one.status == 503 for one in refused)
+    assert max(most) == 1 and len(most) == 4
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/config.json", "/../config.json", "/page.js/../../pyproject.toml", "/%2e%2e/a", "/graphs.js"],
+)
+def test_nothing_else_is_served(client, path):
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()["error"]) == (404, "There is no such page here.")
+
+
+def test_questions_that_make_no_sense_have_an_answer(run, open_page):
+    client = open_page(run)
+    assert client.get("/predict").status_code == 405
+    for body in (b"", b"{", b"[]", b'{"smiles": 1}', b'{"smiles": "C", "rewiring": -1}'):
+        answer = client.post("/look", content=body)
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("The question is not understood")
+    far = client.post("/look", json={"smiles": "C", "rewiring": 3})
+    assert far.json()["error"] == "There are 3 rewirings to look at."
+
+
+def test_a_failure_of_ours_shows_no_traceback(run, open_page, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(MoleculeView, "look", fail)
+    client = open_page(run, raise_server_exceptions=False)
+    answer = client.post("/look", json={"smiles": "C"})
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "Something went wrong; the terminal says what."}
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_loopback_is_known():
+    assert all(map(is_loopback, ["127.0.0.1", "127.8.8.8", "::1", "localhost"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "192.0.2.1", "example.org", ""]))
