@@ -42,3 +42,11 @@ def test_club_members_are_put_on_their_side():
 def test_links_within_groups_are_likelier_and_embeddings_tell_the_groups():
     inside, across, accuracy = load("links_and_embeddings").main(epochs=12)
     assert inside > across and accuracy > 0.8
+
+
+def test_the_shipped_model_is_near_the_true_values():
+    pytest.importorskip("rdkit")
+    example = load("predict_with_the_shipped_model")
+    mean, std = example.main()
+    assert mean.flatten().tolist() == pytest.approx(list(example.MOLECULES.values()), abs=0.5)
+    assert (std > 0).all()
