@@ -1,0 +1,31 @@
+"""Griffe extension: the reStructuredText in docstrings, as PyG writes it, as Markdown."""
+
+import re
+import textwrap
+from typing import Any
+
+from griffe import Extension, Object
+
+ROLE = re.compile(r":(?:func|class|meth|mod|attr):`~?([^`]+)`")
+EXAMPLE = re.compile(r"^( *)Example:$", re.M)
+MATH = re.compile(r"^( *)\.\. math::\n((?:\1 +.*\n|\n)+)", re.M)
+
+
+def as_markdown(text: str) -> str:
+    """A docstring with roles as code and ``.. math::`` as formulas."""
+
+    def formula(found: re.Match[str]) -> str:
+        lines = textwrap.dedent(found[2]).strip()
+        return f"$$\n{lines}\n$$\n\n"
+
+    text = EXAMPLE.sub(r"\1Examples:", text)  # what Griffe shows as code
+    return ROLE.sub(r"`\1`", MATH.sub(formula, text))
+
+
+class MarkdownDocstrings(Extension):
+    """Changes every docstring as it is read."""
+
+    def on_object(self, *, obj: Object, **_: Any) -> None:
+        """Change the docstring of a module, class, function or attribute."""
+        if obj.docstring is not None:
+            obj.docstring.value = as_markdown(obj.docstring.value)

@@ -1,0 +1,30 @@
+"""MkDocs hook: formulas become MathML when the site is built, so that pages need no scripts."""
+
+import html
+import logging
+import re
+from typing import Any
+
+from latex2mathml.converter import convert
+
+# What pymdownx.arithmatex makes of $…$ and $$…$$.
+FORMULA = re.compile(
+    r'<span class="arithmatex">\\\((?P<inline>.*?)\\\)</span>'
+    r'|<div class="arithmatex">\s*\\\[(?P<block>.*?)\\\]\s*</div>',
+    re.S,
+)
+log = logging.getLogger("mkdocs.hooks.formulas")
+
+
+def on_page_content(content: str, page: Any, **_: Any) -> str:
+    """Put MathML in the place of each formula."""
+
+    def mathml(found: re.Match[str]) -> str:
+        inline = found["inline"] is not None
+        latex = html.unescape(found["inline"] if inline else found["block"]).strip()
+        made = convert(latex, display="inline" if inline else "block")
+        if "\\" in html.unescape(made):  # a command that the converter does not know stays as text
+            log.warning("%s: the formula %r cannot be shown", page.file.src_uri, latex)
+        return made if inline else f'<div class="formula">{made}</div>'
+
+    return FORMULA.sub(mathml, content)
