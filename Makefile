@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types check bench faults sanitize fuzz lock audit clean
+.PHONY: help setup run test lint types bench faults sanitize fuzz lock audit modules docs notebooks clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,9 +25,10 @@ run: $(READY)  ## Train a small GRASS on generated graphs, against two baselines
 test: $(READY) lint types  ## Lint, types and tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-lint: $(READY)  ## Style
+lint: $(READY)  ## Style, and which folder may import which
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo --no-cache
 
 types: $(READY)  ## Types
 	$(BIN)/mypy
@@ -54,6 +55,17 @@ lock: $(READY)  ## Write requirements.lock anew: the tested environment with has
 audit: $(READY)  ## Look for known vulnerabilities in what requirements.lock names
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[security]'
 	$(BIN)/python tools/audit.py
+
+modules: $(READY)  ## Write docs/modules.md, the map of the code, anew
+	$(BIN)/python tools/module_map.py
+
+docs: $(READY)  ## Build the documentation into site/ and check its links
+	$(BIN)/python -m tools.website.reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	$(BIN)/python -m tools.website.check site
+
+notebooks: $(READY)  ## Run the notebooks of docs/notebooks anew and save what they show (three minutes)
+	$(BIN)/python tools/notebooks.py
 
 clean:  ## Remove the environment and what tools left
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,8 +16,8 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data import pack
 from grass_gnn.data.checking import check_sizes
 from grass_gnn.workflow.convert import read_graphs
-from grass_gnn.workflow.fit_table import plan
 from grass_gnn.workflow.inference import divide, infer_graph_task, infer_input
+from grass_gnn.workflow.plan import plan
 
 _TYPES = [
     torch.float32,

@@ -18,8 +18,8 @@ from grass_gnn.data import pack
 from grass_gnn.data.tables import open_table
 from grass_gnn.workflow.convert import read_graph
 from grass_gnn.workflow.dataset import read_tables
-from grass_gnn.workflow.fit_table import plan
 from grass_gnn.workflow.inference import divide, infer_graph_task, infer_input
+from grass_gnn.workflow.plan import plan
 from grass_gnn.workflow.predict import predict_table
 
 SMILES = ["C", "CCO", "c1ccccc1", "CC(=O)O", "[Na+].[Cl-]", "C#N", "[13CH4]", "F/C=C/F", "[U]", "N"]

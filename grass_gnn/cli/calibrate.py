@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import examples, out, print_json
+from grass_gnn.cli.common import examples, out, print_json, print_table
+from grass_gnn.cli.options import Ensemble, Json, Rewirings, RewiringSeed
 from grass_gnn.progress import reporting
-from grass_gnn.workflow import Calibration
-from grass_gnn.workflow import calibrate as calibrate_runs
-from grass_gnn.workflow.run_folders import run_folders
-from grass_gnn.workflow.stored_calibration import SpreadCalibration, file_name
+
+if TYPE_CHECKING:
+    from grass_gnn.workflow import Calibration
+    from grass_gnn.workflow.stored_calibration import SpreadCalibration
 
 EXAMPLES = examples(
     "grass-gnn calibrate runs/solubility",
@@ -26,24 +27,27 @@ _LOW = 0.1  # rank correlation below which a spread says next to nothing
 
 def calibrate(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    ensemble: Annotated[
-        list[Path] | None, typer.Option(help="Another run to average with; may be repeated.")
-    ] = None,
-    rewirings: Annotated[int, typer.Option(help="Rewirings to average over.", min=1)] = 16,
+    ensemble: Ensemble = None,
     data: Annotated[
         Path | None,
         typer.Option(
             help="A table with targets that no run has seen; the run's validation split "
-            "if not given."
+            "if not given.",
+            metavar="FILE",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the rewirings.", min=0)] = 0,
     store: Annotated[
         bool, typer.Option(help="Let predict apply what is found; else only tell.")
     ] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    rewirings: Rewirings = 16,
+    seed: RewiringSeed = 0,
+    json: Json = False,
 ) -> None:
     """Compare error bars with errors on validation rows, and scale them for predict."""
+    from grass_gnn.workflow import calibrate as calibrate_runs
+    from grass_gnn.workflow.run_folders import run_folders
+    from grass_gnn.workflow.stored_calibration import file_name
+
     with reporting() as progress:
         found = calibrate_runs(
             run,
@@ -57,13 +61,13 @@ def calibrate(
     if json:
         print_json(found.model_dump(mode="json"))
         return
-    out.print(_probabilities(found) if found.probabilities else _spreads(found))
+    print_table(_probabilities(found) if found.probabilities else _spreads(found))
     for one in found.targets:
         _comment(one)
     applied = "predict applies this from now on" if store else "predict is not changed"
-    out.print(f"{found.rows:,} rows ({found.source}); {applied}.", highlight=False)
+    out.print(f"{found.rows:,} rows ({found.source}); {applied}.")
     plot = run_folders(run)[0] / f"{file_name(found.models)}.png"
-    out.print(f"The plot is {plot}.", highlight=False)
+    out.print(f"The plot is {plot}.")
 
 
 def _comment(one: SpreadCalibration) -> None:
@@ -72,8 +76,7 @@ def _comment(one: SpreadCalibration) -> None:
     if (one.rank_correlation or 0.0) < _LOW:
         out.print(
             f"{one.target}: the spread hardly says which predictions are off; scaling mends how "
-            "large it is on the whole, no more.",
-            highlight=False,
+            "large it is on the whole, no more."
         )
 
 

@@ -1,31 +1,56 @@
-"""What commands share: consoles, settings from options, help with examples."""
+"""What commands share: consoles, tables, settings from options, help with examples."""
 
 from __future__ import annotations
 
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.table import Table
 
-from grass_gnn.config import GRASSConfig, preset_names, suggest
+from grass_gnn.cli.look import console, plain_table
 from grass_gnn.errors import GrassError
 
-out = Console()
-err = Console(stderr=True)
+if TYPE_CHECKING:
+    from grass_gnn.config import GRASSConfig
+
+out = console()
+err = console(stderr=True)
 
 EPILOG = "Add [bold]--debug[/] to any command to see a traceback with an error."
 
 
 def examples(*lines: str) -> str:
     """The end of a command's help."""
-    shown = "\n\n".join(f"[dim]$[/] {line}" for line in lines)
-    return f"[bold]Examples[/]\n\n{shown}"
+    shown = "\n".join(f"[dim]$[/] {line}" for line in lines)
+    return f"[bold]Examples[/]\n{shown}"
+
+
+def plain(text: str) -> str:
+    """Text with its brackets kept from being read as markup."""
+    return text.replace("[", "\\[")
+
+
+def say(sentence: str) -> None:
+    """Tell what happens, beside what is printed as a result."""
+    err.print(sentence, markup=False)
+
+
+def print_table(table: Table) -> None:
+    """Print a table: framed on a terminal, as bare columns in a pipe."""
+    out.print(plain_table(table, out))
+
+
+def print_json(value: Any) -> None:
+    """Write a value for programs to read."""
+    print(json.dumps(value, indent=2))
 
 
 def read_config(name: str, settings: list[str], epochs: int | None = None) -> GRASSConfig:
     """The configuration of a preset or file, changed by ``--set`` and ``--epochs``."""
+    from grass_gnn.config import GRASSConfig, preset_names, suggest
+
     if name.endswith(".toml") or Path(name).is_file():
         config = GRASSConfig.from_toml(name)
     elif name in preset_names():
@@ -35,15 +60,17 @@ def read_config(name: str, settings: list[str], epochs: int | None = None) -> GR
     return config.override(parse_settings(settings, epochs))
 
 
+def config_file(path: Path | None) -> GRASSConfig | None:
+    """The settings of ``--config``, if there are any."""
+    from grass_gnn.config import GRASSConfig
+
+    return None if path is None else GRASSConfig.from_toml(path)
+
+
 def parse_settings(settings: list[str], epochs: int | None = None) -> dict[str, Any]:
     """The changes that ``--set`` and ``--epochs`` ask for, by dotted name."""
     changes = dict(_setting(text) for text in settings)
     return changes if epochs is None else {**changes, "training.epochs": epochs}
-
-
-def parse_names(text: str | None) -> list[str]:
-    """Names of columns from ``NAME,NAME``."""
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -55,6 +82,11 @@ def _setting(text: str) -> tuple[str, Any]:
         return name.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return name.strip(), value.strip()
+
+
+def parse_names(text: str | None) -> list[str]:
+    """Names from ``NAME,NAME``."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def parse_sizes(text: str | None) -> tuple[int, int, int] | None:
@@ -70,8 +102,3 @@ def parse_sizes(text: str | None) -> tuple[int, int, int] | None:
             f"--generate takes three numbers such as 1000,200,200, not {text!r}."
         ) from None
     return train, val, test
-
-
-def print_json(value: Any) -> None:
-    """Write a value for programs to read."""
-    print(json.dumps(value, indent=2))

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import examples, out, parse_sizes, print_json, read_config
-from grass_gnn.data import (
-    BENCHMARKS,
-    benchmark,
-    dataset_statistics,
-    found_locally,
-    load_benchmark,
-    prepare_benchmark,
+from grass_gnn.cli.common import (
+    examples,
+    out,
+    parse_sizes,
+    print_json,
+    print_table,
+    read_config,
 )
-from grass_gnn.files import read_json
+from grass_gnn.cli.look import Command, Group
+from grass_gnn.cli.options import Generate, Json, RawFiles
 
 app = typer.Typer(
+    cls=Group,
     help="List, download, prepare and measure the benchmark datasets.",
     no_args_is_help=False,
     invoke_without_command=True,
@@ -34,12 +34,6 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="Name of a dataset.")]
-Data = Annotated[Path | None, typer.Option(help="Folder with the raw files, if not downloaded.")]
-Generate = Annotated[
-    str | None,
-    typer.Option(help="PATTERN, CLUSTER: draw so many graphs, as TRAIN,VAL,TEST.", metavar="N,N,N"),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
@@ -49,9 +43,11 @@ def datasets(context: typer.Context) -> None:
         list_datasets()
 
 
-@app.command("list")
+@app.command("list", cls=Command, epilog=examples("grass-gnn datasets list --json"))
 def list_datasets(json: Json = False) -> None:
-    """List the datasets and where they come from."""
+    """List the datasets, their sizes, and which of them are here."""
+    from grass_gnn.data import BENCHMARKS, found_locally
+
     rows = [
         {
             "name": name,
@@ -59,6 +55,8 @@ def list_datasets(json: Json = False) -> None:
             "graphs": sum(entry.official.graphs) if not entry.single_graph else 1,
             "mean_nodes": entry.official.mean_nodes,
             "mean_edges": entry.official.mean_edges,
+            "license": entry.license,
+            "notes": entry.notes,
             "here": found_locally(name),
         }
         for name, entry in BENCHMARKS.items()
@@ -71,16 +69,19 @@ def list_datasets(json: Json = False) -> None:
         here = "yes" if row["here"] else "no"
         counts = (f"{row['graphs']:,}", f"{row['mean_nodes']:,}", f"{row['mean_edges']:,}")
         table.add_row(str(row["name"]), str(row["task"]), *counts, here)
-    out.print(table)
+    print_table(table)
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples("grass-gnn datasets download minesweeper"))
 def download(name: Name, json: Json = False) -> None:
     """Download the raw files of a dataset; the only command that uses the network.
 
     A download that broke off is gone on with. What arrives is held against the dataset's SHA-256
     where one is known; sources.json beside the files keeps the sums in any case.
     """
+    from grass_gnn.data import benchmark
+    from grass_gnn.files import read_json
+
     folder = benchmark(name).raw.download()
     sums = read_json(folder / "sources.json")
     if json:
@@ -96,18 +97,21 @@ def _task(name: str) -> str:
     return f"{task.level} {task.kind}, {task.metric}"
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples("grass-gnn datasets prepare zinc --data folder/zinc"))
 def prepare(
     name: Name,
-    data: Data = None,
+    data: RawFiles = None,
     generate: Generate = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: name=value.")
+        list[str] | None,
+        typer.Option("--set", help="Change a setting; may be repeated.", metavar="NAME=VALUE"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of generated graphs.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of generated graphs.", min=0, metavar="N")] = 0,
     json: Json = False,
 ) -> None:
     """Read, check and encode a dataset, and keep it for training."""
+    from grass_gnn.data import prepare_benchmark
+
     config = read_config(name, settings or [])
     prepared = prepare_benchmark(config, data, parse_sizes(generate), seed)
     facts = {
@@ -128,11 +132,15 @@ def prepare(
     )
 
 
-@app.command()
+@app.command(
+    cls=Command, epilog=examples("grass-gnn datasets fingerprint cluster --generate 100,10,10")
+)
 def fingerprint(
-    name: Name, data: Data = None, generate: Generate = None, json: Json = False
+    name: Name, data: RawFiles = None, generate: Generate = None, json: Json = False
 ) -> None:
     """Show the content hash and sizes of a dataset, and whether it is the official one."""
+    from grass_gnn.data import prepare_benchmark
+
     config = read_config(name, [])
     prepared = prepare_benchmark(config, data, parse_sizes(generate))
     found = prepared.fingerprint
@@ -149,17 +157,25 @@ def fingerprint(
         out.print(f"  [yellow]{difference}[/]")
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "grass-gnn datasets stats peptides-func --data folder/peptides_func --sample 500"
+    ),
+)
 def stats(
     name: Name,
-    data: Data = None,
+    data: RawFiles = None,
     generate: Generate = None,
     sample: Annotated[
-        int | None, typer.Option(help="Measure the paths of so many graphs only.", min=1)
+        int | None,
+        typer.Option(help="Measure the paths of so many graphs only.", min=1, metavar="N"),
     ] = None,
     json: Json = False,
 ) -> None:
     """Compute a row of the paper's dataset tables: sizes, shortest paths and diameters."""
+    from grass_gnn.data import benchmark, dataset_statistics, load_benchmark
+
     benchmark(name)
     loaded = load_benchmark(name, data, generate=parse_sizes(generate))
     found = dataset_statistics(loaded.splits, sample=sample)
@@ -179,4 +195,4 @@ def stats(
             for v in (found.shortest_path, found.diameter)
         ),
     )
-    out.print(table)
+    print_table(table)

@@ -8,20 +8,22 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import err, examples, out, print_json
-from grass_gnn.experiments.demo import SIZES, demonstrate
+from grass_gnn.cli.common import err, examples, out, print_json, print_table
+from grass_gnn.cli.options import Json
 
 EXAMPLES = examples("grass-gnn demo", "grass-gnn demo --seed 1 --out runs/another")
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Folder of its runs; replaced.")] = Path(
-        "runs/demo"
-    ),
-    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Folder of its runs; replaced.", metavar="FOLDER")
+    ] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0, metavar="N")] = 0,
+    json: Json = False,
 ) -> None:
     """Train a small GRASS on generated graphs, and a GCN and a GatedGCN for the same time."""
+    from grass_gnn.experiments.demo import SIZES, demonstrate
+
     err.print(
         f"CLUSTER: in each of {sum(SIZES)} random graphs, find the six communities from one known "
         "member of each.\nThree networks of one size train for the same time, about a minute each."
@@ -45,7 +47,7 @@ def demo(
             f"{100 * c.accuracy:.1f} %",
             f"{100 * c.averaged:.1f} %" if c.name == "GRASS" else "",
         )
-    out.print(table)
+    print_table(table)
     grass = contestants[0]
     out.print(
         f"GRASS learned to find the community of {100 * grass.accuracy:.0f} % of the nodes "
@@ -54,6 +56,5 @@ def demo(
         "Try next:\n"
         f"  grass-gnn evaluate {grass.folder} --rewirings 16\n"
         "  grass-gnn train cluster --generate 1000,200,200 --epochs 5 --set model.layers=16\n"
-        "  grass-gnn info zinc",
-        soft_wrap=True,
+        "  grass-gnn info zinc"
     )

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import examples, out, print_json
-from grass_gnn.data import BENCHMARKS, found_locally
-from grass_gnn.files import cache_folder
-from grass_gnn.hardware import describe
-from grass_gnn.ops.build import BuildError, available, library
+from grass_gnn.cli.common import examples, print_json, print_table
+from grass_gnn.cli.options import Json
 
 EXAMPLES = examples("grass-gnn doctor", "grass-gnn doctor --json")
 
 
-def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def doctor(json: Json = False) -> None:
     """Show versions, devices, the compiler of the fused step, and which data are here."""
+    from grass_gnn.data import BENCHMARKS, found_locally
+    from grass_gnn.files import cache_folder
+    from grass_gnn.hardware import describe
+
     facts = {
         **describe(),
         "fused CPU step": _fused_step(),
@@ -31,10 +29,12 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
     for name, value in facts.items():
         shown = ", ".join(value) or "none" if isinstance(value, list) else str(value)
         table.add_row(name, shown)
-    out.print(table)
+    print_table(table)
 
 
 def _fused_step() -> str:
+    from grass_gnn.ops.build import BuildError, available, library
+
     try:
         return f"compiled, {library()._name}" if available() else "not in use"
     except BuildError as error:

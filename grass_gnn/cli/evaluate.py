@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from grass_gnn.cli.common import examples, out, print_json
-from grass_gnn.cli.options import Workers
-from grass_gnn.cli.results import show_results
-from grass_gnn.evaluation import evaluate_run
+from grass_gnn.cli.common import examples, print_json
+from grass_gnn.cli.options import REWIRING, Deterministic, Json, Run
 from grass_gnn.progress import reporting
 
 EXAMPLES = examples(
@@ -20,27 +18,47 @@ EXAMPLES = examples(
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run: Run,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the raw files; the run's own if not given.")
+        Path | None,
+        typer.Option(
+            help="Folder with the raw files; the run's own if not given.", metavar="FOLDER"
+        ),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="Which graphs to score.", metavar="train|val|test")
+    ] = "test",
+    workers: Annotated[
+        int, typer.Option(help="Threads that prepare batches.", min=0, metavar="N")
+    ] = 1,
     rewirings: Annotated[
-        int | None, typer.Option(help="Number of rewirings; the run's own if not given.", min=1)
+        int | None,
+        typer.Option(
+            help="Number of rewirings; the run's own if not given.",
+            min=1,
+            metavar="N",
+            rich_help_panel=REWIRING,
+        ),
     ] = None,
+    deterministic: Deterministic = False,
     seed: Annotated[
-        int | None, typer.Option(help="Of the rewirings; the run's own if not given.", min=0)
+        int | None,
+        typer.Option(
+            help="Of the rewirings; the run's own if not given.",
+            min=0,
+            metavar="N",
+            rich_help_panel=REWIRING,
+        ),
     ] = None,
-    deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Seed each rewiring by a hash of its graph.")
-    ] = False,
-    workers: Workers = 1,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Score a trained model under many rewirings."""
+    from grass_gnn.cli.results import show_results
+    from grass_gnn.evaluation import evaluate_run
+
     with reporting() as progress:
         results = evaluate_run(run, data, split, rewirings, seed, deterministic, workers, progress)
     if json:
         print_json(results)
     else:
-        show_results(results, out)
+        show_results(results)

@@ -7,20 +7,26 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import examples, out, print_json, read_config
-from grass_gnn.training import make_model
+from grass_gnn.cli.common import examples, print_json, print_table, read_config
+from grass_gnn.cli.options import Json
 
 EXAMPLES = examples("grass-gnn info zinc", "grass-gnn info zinc --set model.layers=12 --json")
 
 
 def info(
-    preset: Annotated[str, typer.Argument(help="A preset, or a configuration file.")],
+    preset: Annotated[
+        str,
+        typer.Argument(help="A preset, or a configuration (TOML).", metavar="PRESET|CONFIG"),
+    ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: name=value.")
+        list[str] | None,
+        typer.Option("--set", help="Change a setting; may be repeated.", metavar="NAME=VALUE"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Show a configuration and the size of its model."""
+    from grass_gnn.training import make_model
+
     config = read_config(preset, settings or [])
     model = make_model(config)
     parameters = sum(p.numel() for p in model.parameters())
@@ -36,7 +42,7 @@ def info(
         table.add_section()
         for name, value in content.items():
             table.add_row(f"{section}.{name}", _text(value))
-    out.print(table)
+    print_table(table)
 
 
 def _text(value: object) -> str:

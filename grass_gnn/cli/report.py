@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from grass_gnn.cli.common import examples, out
-from grass_gnn.report import write_report
 
 EXAMPLES = examples(
     "grass-gnn report runs/zinc -o report.html",
@@ -18,12 +17,15 @@ EXAMPLES = examples(
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders of runs, or of `grass-gnn reproduce`.")
+        list[Path],
+        typer.Argument(help="Folders of runs, or of grass-gnn reproduce.", metavar="RUN"),
     ],
-    page: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path(
-        "report.html"
-    ),
+    page: Annotated[
+        Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE")
+    ] = Path("report.html"),
 ) -> None:
     """Write one self-contained page: the paper beside what was measured, curves and figures."""
+    from grass_gnn.report import write_report
+
     write_report(runs, page)
     out.print(f"The report is [bold]{page}[/]; its tables are in {page.parent / 'tables'}.")

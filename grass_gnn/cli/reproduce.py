@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import err, examples, out, parse_sizes, print_json
-from grass_gnn.cli.options import ResultsAsJson
-from grass_gnn.experiments.budget import make_budget
-from grass_gnn.experiments.catalogue import experiment as find_experiment
-from grass_gnn.experiments.catalogue import experiments
-from grass_gnn.experiments.grid import Advance, Grid, collect_results
-from grass_gnn.experiments.job import Source
-from grass_gnn.experiments.processes import in_processes
-from grass_gnn.experiments.ray_cluster import on_cluster
-from grass_gnn.experiments.theory import measure_theory
+from grass_gnn.cli.common import (
+    err,
+    examples,
+    out,
+    parse_names,
+    parse_sizes,
+    plain,
+    print_json,
+    print_table,
+)
+from grass_gnn.cli.options import NAMES, Generate, RawFiles, ResultsAsJson
 from grass_gnn.progress import reporting
-from grass_gnn.report import write_report
-from grass_gnn.report.theory import checks, write_theory_page
+
+if TYPE_CHECKING:
+    from grass_gnn.experiments.grid import Advance
 
 THEORY = "theory"  # simulated graphs: it has no runs
 EXAMPLES = examples(
@@ -31,57 +33,74 @@ EXAMPLES = examples(
     "grass-gnn reproduce zinc-baselines --minutes 5 --data folder/zinc",
     "grass-gnn reproduce lrgb --budget paper --seeds 8 --cluster auto --threads 8 --gpus 1",
 )
+LIMITS = "Limits of each run"
+MACHINES = "Machines"
+
+
+def _limit(text: str, least: float) -> Any:
+    return typer.Option(help=text, min=least, metavar="N", rich_help_panel=LIMITS)
 
 
 def reproduce(
     experiment: Annotated[
-        str | None, typer.Argument(help="Its name; all are listed if none is given.")
-    ] = None,
-    budget: Annotated[
-        str, typer.Option(help="smoke (seconds a run), hour (about an hour a run), paper (all).")
-    ] = "hour",
-    seeds: Annotated[int, typer.Option(help="Runs of each row, from seed 0 on.", min=1)] = 1,
-    cells: Annotated[
-        str | None, typer.Option(help="Only some rows, by name.", metavar="NAME,NAME…")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs a run.", min=1)] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Training time of a run, instead of epochs.", min=0.01)
-    ] = None,
-    layers: Annotated[int | None, typer.Option(help="At most so many layers.", min=1)] = None,
-    graphs: Annotated[
-        int | None, typer.Option(help="At most so many graphs of each split.", min=2)
-    ] = None,
-    passes: Annotated[
-        int | None, typer.Option(help="At most so many passes for norm statistics.", min=0)
-    ] = None,
-    rewirings: Annotated[
-        int | None, typer.Option(help="At most so many evaluations of a model.", min=1)
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="At most so many graphs a step: short runs take more.", min=1)
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with the raw files, if not downloaded.")
-    ] = None,
-    generate: Annotated[
         str | None,
-        typer.Option(help="PATTERN, CLUSTER: draw so many graphs.", metavar="N,N,N"),
+        typer.Argument(help="Name of a table or figure; all are listed if none is given."),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(help="Runs of each row, from seed 0 on.", min=1, metavar="N")
+    ] = 1,
+    cells: Annotated[
+        str | None, typer.Option(help="Only some rows, by name.", metavar=NAMES)
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", help="Where runs and report go; runs/EXPERIMENT-BUDGET if not."),
+        typer.Option(
+            "--out",
+            help="Where runs and report go; runs/EXPERIMENT-BUDGET if not given.",
+            metavar="FOLDER",
+        ),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of each run.", min=1)] = None,
+    budget: Annotated[
+        str,
+        typer.Option(
+            help="Seconds a run, about an hour a run, or all that the paper did.",
+            metavar="smoke|hour|paper",
+            rich_help_panel=LIMITS,
+        ),
+    ] = "hour",
+    epochs: Annotated[int | None, _limit("Epochs a run.", 1)] = None,
+    minutes: Annotated[
+        float | None, _limit("Training time of a run, instead of epochs.", 0.01)
+    ] = None,
+    layers: Annotated[int | None, _limit("At most so many layers.", 1)] = None,
+    graphs: Annotated[int | None, _limit("At most so many graphs of each split.", 2)] = None,
+    passes: Annotated[int | None, _limit("At most so many passes for norm statistics.", 0)] = None,
+    rewirings: Annotated[int | None, _limit("At most so many evaluations of a model.", 1)] = None,
+    batch_size: Annotated[
+        int | None, _limit("At most so many graphs a step: short runs take more.", 1)
+    ] = None,
+    data: RawFiles = None,
+    generate: Generate = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="Threads of each run.", min=1, metavar="N", rich_help_panel=MACHINES),
+    ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
             help="Run on a Ray cluster: its address, auto (the one here), or local.",
             metavar="ADDRESS",
+            rich_help_panel=MACHINES,
         ),
     ] = None,
     gpus: Annotated[
-        float, typer.Option(help="On a cluster: GPUs of each run, or a share of one.", min=0)
+        float,
+        typer.Option(
+            help="On a cluster: GPUs of each run, or a share of one.",
+            min=0,
+            metavar="N",
+            rich_help_panel=MACHINES,
+        ),
     ] = 0,
     json: ResultsAsJson = False,
 ) -> None:
@@ -90,6 +109,14 @@ def reproduce(
     Finished runs are kept: the same command goes on where it was stopped, and tries failed runs
     again. A run that fails does not stop the others.
     """
+    from grass_gnn.experiments.budget import make_budget
+    from grass_gnn.experiments.catalogue import experiment as find_experiment
+    from grass_gnn.experiments.grid import Grid, collect_results
+    from grass_gnn.experiments.job import Source
+    from grass_gnn.experiments.processes import in_processes
+    from grass_gnn.experiments.ray_cluster import on_cluster
+    from grass_gnn.report import write_report
+
     if experiment is None:
         _list(json)
         return
@@ -98,7 +125,7 @@ def reproduce(
         return
     chosen = find_experiment(experiment)
     if cells is not None:
-        chosen = chosen.only([name.strip() for name in cells.split(",")])
+        chosen = chosen.only(parse_names(cells))
     limits = make_budget(
         budget,
         epochs=epochs,
@@ -116,9 +143,7 @@ def reproduce(
     pending = len(grid.pending)
     err.print(
         f"{chosen.title}: {len(grid.jobs)} runs, {len(grid.jobs) - pending} of them finished, "
-        f"with {limits.describe()}.",
-        highlight=False,
-        soft_wrap=True,
+        f"with {limits.describe()}."
     )
     failed = 0
     backend = in_processes if cluster is None else on_cluster(cluster, threads or 1, gpus)
@@ -129,12 +154,15 @@ def reproduce(
     if json:
         print_json(list(collect_results(folder)))
     else:
-        out.print(f"Paper and measured side by side: [bold]{page}[/].", soft_wrap=True)
+        out.print(f"Paper and measured side by side: [bold]{page}[/].")
     if failed:
         raise typer.Exit(1)
 
 
 def _theory(folder: Path, json: bool) -> None:
+    from grass_gnn.experiments.theory import measure_theory
+    from grass_gnn.report.theory import checks, write_theory_page
+
     with reporting() as progress:
         theory = measure_theory(progress=progress)
     page = write_theory_page(theory, folder / "report.html")
@@ -147,23 +175,15 @@ def _theory(folder: Path, json: bool) -> None:
         table.add_row(
             check.claim, "agrees" if check.agrees else "[bold]disagrees[/]", check.measured
         )
-    out.print(table)
-    out.print(f"With charts: [bold]{page}[/].", soft_wrap=True)
+    print_table(table)
+    out.print(f"With charts: [bold]{page}[/].")
 
 
 def _show(advance: Advance) -> None:
     """A line about a run that is over."""
-    told = f"[red]failed:[/] {_plain(advance.error)}" if advance.error else f"{advance.score:.4f}"
+    told = f"[red]failed:[/] {plain(advance.error)}" if advance.error else f"{advance.score:.4f}"
     left = f", about {_duration(advance.seconds_left)} left" if advance.done < advance.total else ""
-    err.print(
-        f"[{advance.done}/{advance.total}] {advance.job.name}: {told}{left}".replace("[", "\\[", 1),
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", "\\[")
+    err.print(plain(f"[{advance.done}/{advance.total}] {advance.job.name}: ") + f"{told}{left}")
 
 
 def _duration(seconds: float) -> str:
@@ -174,6 +194,8 @@ def _duration(seconds: float) -> str:
 
 
 def _list(json: bool) -> None:
+    from grass_gnn.experiments.catalogue import experiments
+
     found = experiments()
     if json:
         print_json({name: list(e.cells) for name, e in found.items()} | {THEORY: []})
@@ -182,4 +204,4 @@ def _list(json: bool) -> None:
     for name, e in found.items():
         table.add_row(name, str(len(e.cells)), e.title)
     table.add_row(THEORY, "", "The appendix's claims about random graphs, on sampled ones")
-    out.print(table)
+    print_table(table)

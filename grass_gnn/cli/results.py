@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from grass_gnn.cli.common import out, print_table
 from grass_gnn.evaluation import LOWER_IS_BETTER
 
 _SHOWN = (4, 16)  # rewirings whose averages are shown, beside the most that there are
 
 
-def show_results(results: dict[str, Any], console: Console) -> None:
+def show_results(results: dict[str, Any]) -> None:
     """Print the scores of each split, and what training took."""
     names = [split for split in ("train", "val", "test") if split in results]
     splits: dict[str, Any] = {split: results[split] for split in names}
     if any(row.get("metrics") for row in splits.values()):
-        _show_own_data(splits, console)
+        _show_own_data(splits)
     else:
-        _show_benchmark(splits, console)
+        _show_benchmark(splits)
     if training := results.get("training"):
         epoch = training["epoch_seconds"]
-        console.print(
+        out.print(
             f"{training['epochs']} epochs, {epoch['mean']:.2f} ± {epoch['std']:.2f} s each; "
             f"peak memory {training['peak_memory_mb']:.0f} MB."
         )
     if not results.get("official", True):
-        console.print(
+        out.print(
             "[yellow]Not the official benchmark data: do not compare with published figures.[/]"
         )
 
 
-def _show_benchmark(splits: dict[str, Any], console: Console) -> None:
+def _show_benchmark(splits: dict[str, Any]) -> None:
     table = Table("split", "metric", "mean over rewirings", "95 % interval", "averaged predictions")
     for split, row in splits.items():
         averaged = _averaged(row)
@@ -44,10 +44,10 @@ def _show_benchmark(splits: dict[str, Any], console: Console) -> None:
             f"{row['interval'][0]:.4f} to {row['interval'][1]:.4f}",
             f"{averaged[count]:.4f} (over {count})",
         )
-    console.print(table)
+    print_table(table)
 
 
-def _show_own_data(splits: dict[str, Any], console: Console) -> None:
+def _show_own_data(splits: dict[str, Any]) -> None:
     """What averaging over rewirings gains, then every metric with its interval."""
     most = {split: max(_averaged(row)) for split, row in splits.items()}
     counts = sorted({*most.values(), *(n for n in _SHOWN if n < max(most.values()))} - {1})
@@ -57,21 +57,18 @@ def _show_own_data(splits: dict[str, Any], console: Console) -> None:
         cells = [f"{averaged[n]:.4f}" if n in averaged else "" for n in counts]
         one = f"{row['mean']:.4f} (s.d. {row['variance'] ** 0.5:.2g})"
         table.add_row(split, row["metric"], one, *cells)
-    console.print(table)
+    print_table(table)
     for split, row in splits.items():
         if most[split] > 1:
-            console.print(_gain(split, row, most[split]), highlight=False)
+            out.print(_gain(split, row, most[split]))
     table = Table("split", "metric", "averaged predictions", "95 % interval")
     for split, row in splits.items():
         for name, (value, (low, high)) in row["metrics"].items():
             table.add_row(split, name, f"{value:.4f}", f"{low:.4f} to {high:.4f}")
-    console.print(table)
+    print_table(table)
     for split, row in splits.items():
         if (found := row.get("spread_correlation")) is not None:
-            console.print(
-                f"Rank correlation of spread and absolute error on {split}: {found:.2f}.",
-                highlight=False,
-            )
+            out.print(f"Rank correlation of spread and absolute error on {split}: {found:.2f}.")
 
 
 def _gain(split: str, row: dict[str, Any], count: int) -> str:
@@ -89,7 +86,7 @@ def _averaged(row: dict[str, Any]) -> dict[int, float]:
     return {int(count): value for count, value in row["averaged"].items()}
 
 
-def show_folds(found: dict[str, Any], console: Console) -> None:
+def show_folds(found: dict[str, Any]) -> None:
     """Print the scores of a cross-validation: each fold's, their mean, and those of all rows."""
     table = Table("fold", "rows", *found["metrics"])
     scores = list(found["metrics"].values())
@@ -107,11 +104,10 @@ def show_folds(found: dict[str, Any], console: Console) -> None:
     table.add_row(
         "95 % interval", "", *("{:.4f} to {:.4f}".format(*one["interval"]) for one in scores)
     )
-    console.print(table)
+    print_table(table)
     if found["spread_correlation"] is not None:
-        console.print(
-            f"Rank correlation of spread and absolute error: {found['spread_correlation']:.2f}.",
-            highlight=False,
+        out.print(
+            f"Rank correlation of spread and absolute error: {found['spread_correlation']:.2f}."
         )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from grass_gnn.cli.common import (
+    config_file,
     err,
     examples,
     out,
@@ -16,17 +17,36 @@ from grass_gnn.cli.common import (
     parse_sizes,
     print_json,
     read_config,
+    say,
 )
-from grass_gnn.cli.options import Epochs, Logger, ResultsAsJson, Resume, Seed, Workers
-from grass_gnn.cli.results import show_folds, show_results
-from grass_gnn.config import GRASSConfig
-from grass_gnn.data import prepare_benchmark
-from grass_gnn.data.splits import parse_shares
-from grass_gnn.data.tables import is_table
+from grass_gnn.cli.options import (
+    TABLE,
+    BadRows,
+    Config,
+    Descriptors,
+    Epochs,
+    Features,
+    Generate,
+    Logger,
+    RawFiles,
+    ResultsAsJson,
+    Resume,
+    Seed,
+    Settings,
+    Shares,
+    Smiles,
+    Split,
+    Target,
+    Task,
+    TestTable,
+    ValidationTable,
+    Workers,
+)
 from grass_gnn.errors import GrassError
-from grass_gnn.training import Run, take_part
-from grass_gnn.training import train as run_training
-from grass_gnn.workflow import EXAMPLE, EXAMPLE_TARGET, CrossValidation, cross_validate, fit_table
+
+if TYPE_CHECKING:
+    from grass_gnn.training import Run
+    from grass_gnn.workflow import CrossValidation
 
 EXAMPLES = examples(
     "grass-gnn train example",
@@ -39,8 +59,7 @@ EXAMPLES = examples(
     "grass-gnn train zinc --out runs/zinc --resume",
     "grass-gnn train zinc --data folder/zinc --devices 2",
 )
-TABLES = "Tables of molecules"
-BENCHMARKS = "Benchmarks"
+MACHINES = "Several processes or machines"
 
 
 def train(
@@ -52,109 +71,71 @@ def train(
             metavar="TABLE|PRESET|CONFIG",
         ),
     ],
-    target: Annotated[
-        str | None,
-        typer.Option(help="Columns to predict, as NAME[,NAME].", rich_help_panel=TABLES),
-    ] = None,
-    smiles: Annotated[
-        str | None,
-        typer.Option(help="Column of SMILES; found by its name.", rich_help_panel=TABLES),
-    ] = None,
-    split: Annotated[
-        str,
-        typer.Option(
-            help="random, scaffold, or a column that says train, val or test.",
-            rich_help_panel=TABLES,
-        ),
-    ] = "random",
-    shares: Annotated[
-        str,
-        typer.Option(help="Shares of training, validation and test.", rich_help_panel=TABLES),
-    ] = "0.8,0.1,0.1",
-    val: Annotated[
-        Path | None, typer.Option(help="A table of validation rows.", rich_help_panel=TABLES)
-    ] = None,
-    test: Annotated[
-        Path | None, typer.Option(help="A table of test rows.", rich_help_panel=TABLES)
-    ] = None,
+    target: Target = None,
+    smiles: Smiles = None,
+    split: Split = "random",
+    shares: Shares = "0.8,0.1,0.1",
+    val: ValidationTable = None,
+    test: TestTable = None,
     folds: Annotated[
         int | None,
         typer.Option(
             help="Cross-validate: as many runs, each tested on another part.",
             min=2,
-            rich_help_panel=TABLES,
+            metavar="N",
+            rich_help_panel=TABLE,
         ),
     ] = None,
     split_seed: Annotated[
         int | None,
-        typer.Option(help="Of a random split; --seed if not given.", min=0, rich_help_panel=TABLES),
-    ] = None,
-    task: Annotated[
-        str | None,
         typer.Option(
-            help="regression, binary, classification or multilabel; inferred if not given.",
-            rich_help_panel=TABLES,
+            help="Of a random split; --seed if not given.",
+            min=0,
+            metavar="N",
+            rich_help_panel=TABLE,
         ),
     ] = None,
-    features: Annotated[
-        str,
-        typer.Option(help="Numbering of atoms and bonds: ogb or zinc.", rich_help_panel=TABLES),
-    ] = "ogb",
-    descriptors: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns of numbers to give to the head, as NAME[,NAME].", rich_help_panel=TABLES
-        ),
-    ] = None,
-    bad_rows: Annotated[
-        str,
-        typer.Option(help="Rows that cannot be used: skip or fail.", rich_help_panel=TABLES),
-    ] = "skip",
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Settings to train with; by the size of the data if not given.",
-            rich_help_panel=TABLES,
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder with the raw files, if not downloaded.", rich_help_panel=BENCHMARKS
-        ),
-    ] = None,
-    generate: Annotated[
-        str | None,
-        typer.Option(
-            help="PATTERN, CLUSTER: draw so many graphs, as TRAIN,VAL,TEST.",
-            metavar="N,N,N",
-            rich_help_panel=BENCHMARKS,
-        ),
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", help="The run folder; runs/NAME if not given.")
-    ] = None,
+    task: Task = None,
+    features: Features = "ogb",
+    descriptors: Descriptors = None,
+    bad_rows: BadRows = "skip",
+    data: RawFiles = None,
+    generate: Generate = None,
+    config: Config = None,
     epochs: Epochs = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: name=value.")
-    ] = None,
+    settings: Settings = None,
     seed: Seed = 0,
     resume: Resume = False,
     workers: Workers = 1,
+    logger: Logger = None,
     devices: Annotated[
         str | None,
         typer.Option(
             help="Processes on this machine that share each batch: a number, or auto (one a GPU).",
             metavar="N|auto",
+            rich_help_panel=MACHINES,
         ),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(help="Machines that share each batch.", min=1)
+        int | None,
+        typer.Option(
+            help="Machines that share each batch.", min=1, metavar="N", rich_help_panel=MACHINES
+        ),
     ] = None,
-    logger: Logger = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="The run folder; runs/NAME if not given.", metavar="FOLDER"),
+    ] = None,
     json: ResultsAsJson = False,
 ) -> None:
     """Train on a table or a benchmark, evaluate, and keep everything in a folder."""
+    from grass_gnn.data import prepare_benchmark
+    from grass_gnn.data.splits import parse_shares
+    from grass_gnn.data.tables import is_table
+    from grass_gnn.training import take_part
+    from grass_gnn.training import train as run_training
+    from grass_gnn.workflow import EXAMPLE, EXAMPLE_TARGET, cross_validate, fit_table
+
     if folds is not None and (devices or nodes):
         raise GrassError("Folds (--folds) train in one process: leave out --devices and --nodes.")
     if take_part(devices, nodes):
@@ -171,7 +152,7 @@ def train(
             "descriptors": parse_names(descriptors),
             "task": task,
             "bad_rows": bad_rows,
-            "config": GRASSConfig.from_toml(config) if config else None,
+            "config": config_file(config),
             "settings": parse_settings(settings or [], epochs),
             "seed": seed,
             "split_seed": split_seed,
@@ -179,7 +160,7 @@ def train(
             "workers": workers,
             "logger": logger,
             "console": err,
-            "say": lambda sentence: err.print(sentence, highlight=False, markup=False),
+            "say": say,
         }
         targets = parse_names(target)
         if folds is not None:
@@ -212,18 +193,22 @@ def train(
 
 
 def _show(run: Run, json: bool, following: str) -> None:
+    from grass_gnn.cli.results import show_results
+
     if json:
         print_json(run.results)
         return
-    show_results(run.results, out)
+    show_results(run.results)
     command = following.replace("RUN", str(run.folder))
     out.print(f"Everything is in [bold]{run.folder}[/]. Next: grass-gnn {command}")
 
 
 def _show_folds(found: CrossValidation, folder: Path, json: bool) -> None:
+    from grass_gnn.cli.results import show_folds
+
     if json:
         print_json(found.to_dict())
         return
-    show_folds(found.to_dict(), out)
+    show_folds(found.to_dict())
     command = f"grass-gnn predict {folder} new.csv -o out.csv"
     out.print(f"Everything is in [bold]{folder}[/]. Next, all folds as an ensemble: {command}")

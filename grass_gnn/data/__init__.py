@@ -11,8 +11,10 @@ from grass_gnn.data.benchmarks import (
 )
 from grass_gnn.data.fingerprint import Fingerprint, content_hash, fingerprint
 from grass_gnn.data.loader import GraphLoader
-from grass_gnn.data.packed import PackedDataset, pack, pack_checked
-from grass_gnn.data.prepare import PreparedData, open_prepared, prepare, prepare_benchmark
+from grass_gnn.data.packed import PackedDataset
+from grass_gnn.data.packing import pack, pack_checked
+from grass_gnn.data.prepare import open_prepared, prepare, prepare_benchmark
+from grass_gnn.data.prepared import PreparedData
 from grass_gnn.data.pyg import batch_from_data
 from grass_gnn.data.sampling import SampledLoader, num_parts, training_loader
 from grass_gnn.data.sbm import generate_cluster, generate_pattern

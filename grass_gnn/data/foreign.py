@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.packed import shapes_of
+from grass_gnn.data.packing import shapes_of
 from grass_gnn.data.sbm import SPLITS
 from grass_gnn.errors import GrassError
 

@@ -115,8 +115,7 @@ class MoleculeReader:
         with rdBase.BlockLogs():  # reasons are for the caller to tell
             mol = parse(smiles, self.max_atoms)
             if self.canonical_order:
-                ranks = Chem.CanonicalRankAtoms(mol)
-                mol = Chem.RenumberAtoms(mol, np.argsort(ranks).tolist())
+                mol = in_canonical_order(mol)
             canonical = Chem.MolToSmiles(mol) if self.identity else ""
             fingerprint = _morgan()(mol) if self.fingerprints else np.empty(0, np.uint8)
             x, ends, kinds, note = ogb_graph(mol) if self.features == "ogb" else zinc_graph(mol)
@@ -208,6 +207,11 @@ def parse(smiles: str, max_atoms: int = MAX_ATOMS) -> Any:
     if mol.GetNumAtoms() > max_atoms:
         raise UnreadableMolecule(f"{mol.GetNumAtoms():,} atoms are more than {max_atoms:,}")
     return mol
+
+
+def in_canonical_order(mol: Any) -> Any:
+    """An RDKit molecule with its atoms in one order, however its SMILES was written."""
+    return Chem.RenumberAtoms(mol, np.argsort(Chem.CanonicalRankAtoms(mol)).tolist())
 
 
 def scaffold(smiles: str) -> str:

@@ -6,32 +6,22 @@ characters. It still is one row, in its place, and a later one is not affected.
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 import zlib
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from grass_gnn.config import suggest
+from grass_gnn.data.csv_records import records, split_cells
 from grass_gnn.data.text_files import open_text, text_lines
 from grass_gnn.errors import GrassError, first_line
 
 TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".csv.gz", ".tsv.gz", ".txt.gz")
-MISSING = {
-    "",
-    "na",
-    "n/a",
-    "nan",
-    "null",
-    "none",
-    "?",
-    "-",
-}  # cells that say nothing, in lower case
-_LONGEST_RECORD = 200  # lines that a quoted cell may go over
+# Cells that say nothing, in lower case.
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 
 try:
     from pyarrow import ArrowException
@@ -92,10 +82,10 @@ class Table:
         assert self.delimiter is not None
         width = len(self.columns)
         with open_text(self.path) as file:
-            records = _records(enumerate(text_lines(file), 1), self.delimiter, width)
-            next(records, None)  # the header
+            found = records(enumerate(text_lines(file), 1), self.delimiter, width)
+            next(found, None)  # the header
             empty: list[Row] = []  # blank lines count as rows unless they end the file
-            for line, cells in records:
+            for line, cells in found:
                 if not cells:
                     empty.append(Row(line, [""] * width, "the row is empty"))
                     continue
@@ -130,63 +120,10 @@ def open_table(path: str | Path) -> Table:
     except _DAMAGES as error:
         raise GrassError(f"The file {path} cannot be read: {first_line(error)}.") from None
     delimiter = "\t" if ".tsv" in name else max(",;\t", key=header.count)
-    cells = _cells(header, delimiter) or []
+    cells = split_cells(header, delimiter) or []
     if not any(cell.strip() for cell in cells):
         raise GrassError(f"The file {path} has no header in its first line.")
     return Table(path, [cell.strip() for cell in cells], delimiter)
-
-
-def _records(
-    lines: Iterator[tuple[int, str]], delimiter: str, width: int
-) -> Iterator[tuple[int, list[str]]]:
-    """Cells of each record with the number of its first line.
-
-    A quoted cell may hold line breaks. A quotation mark that somebody forgot to close would by the
-    same rule swallow all rows to the next mark; so a record of several lines must have as many
-    cells as the header, and no line within it may look like a row itself.
-    """
-    ahead: deque[tuple[int, str]] = deque()  # lines that were read but belong to later records
-    while True:
-        first = ahead.popleft() if ahead else next(lines, None)
-        if first is None:
-            return
-        number, line = first
-        cells = _cells(line, delimiter)
-        if cells is not None:
-            yield number, cells
-            continue
-        joined, places = line, 0
-        for places in range(1, _LONGEST_RECORD):
-            if len(ahead) < places:
-                following = next(lines, None)
-                if following is None:
-                    break
-                ahead.append(following)
-            joined += ahead[places - 1][1]
-            cells = _cells(joined, delimiter)
-            if cells is not None:
-                break
-        within = [ahead[place][1] for place in range(places - 1)]
-        rows = [len(_cells(text, delimiter) or []) == width for text in within]
-        if cells is not None and len(cells) == width and not (width > 1 and any(rows)):
-            for _ in range(places):
-                ahead.popleft()
-            yield number, cells
-        else:  # the mark spoils its own line and no other
-            yield number, _cells(line.rstrip("\r\n") + '"', delimiter) or [line]
-
-
-def _cells(text: str, delimiter: str) -> list[str] | None:
-    """Cells of one record; None if it ends within a quoted cell."""
-    text = text.rstrip("\r\n").replace("\0", "\ufffd")
-    if '"' not in text:
-        return text.split(delimiter) if text else []
-    try:
-        list(csv.reader([text], delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        if "unexpected end" in str(error):
-            return None
-    return next(csv.reader([text], delimiter=delimiter), [])
 
 
 def _parquet_file(path: Path) -> Any:

@@ -171,7 +171,7 @@ class AddDecomposedRRWP(BaseTransform):
 
 
 def decomposed_pairs_of(data: Data, pairs: Tensor, k: int) -> Tensor:
-    """Encodings of pairs from what :class:`AddDecomposedRRWP` left on a graph, or on a batch."""
+    """Encodings of pairs [2, M] → [M, k] from what :class:`AddDecomposedRRWP` left on graphs."""
     sides = [data.rrwp_vectors]
     if "rrwp_right_vectors" in data:
         sides.append(data.rrwp_right_vectors)

@@ -47,7 +47,7 @@ def walk_probabilities(
 def walk_torch(
     pairs: Tensor, edge_index: Tensor, transition: Tensor, graph_ptr: Tensor, k: int, both: bool
 ) -> Tensor:
-    """:func:`walk_probabilities` in PyTorch, on any device."""
+    """:func:`walk_probabilities` of pairs [2, M] → [M, k] in PyTorch, on any device."""
     sizes = graph_ptr.diff()  # [B]
     graph = torch.repeat_interleave(sizes)  # [N]
     num_nodes = graph.numel()
@@ -80,7 +80,7 @@ def walk_torch(
 def walk_native(
     pairs: Tensor, edge_index: Tensor, transition: Tensor, graph_ptr: Tensor, k: int, both: bool
 ) -> Tensor:
-    """:func:`walk_probabilities` in C++ (``ops/walks.cpp``)."""
+    """:func:`walk_probabilities` of pairs [2, M] → [M, k] in C++ (``ops/walks.cpp``)."""
     pairs, edge_index = pairs.long().contiguous(), edge_index.long().contiguous()
     transition, graph_ptr = transition.detach().float().contiguous(), graph_ptr.contiguous()
     out = torch.empty(pairs.size(1), (2 if both else 1) * k)

@@ -12,7 +12,7 @@ from grass_gnn.config import suggest
 from grass_gnn.errors import GrassError
 
 GRASS_ROW = "GRASS"
-NOT_REPORTED, SPANNED = "-", "same"
+SPANNED = "same"
 _TIME = re.compile(r"(?:(\d+)m)?\s*(?:(\d+)s)?")
 
 

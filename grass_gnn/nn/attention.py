@@ -34,9 +34,9 @@ class GRASSConv(nn.Module):
         output_bias: Whether the output maps have a bias (useless before a batch norm).
 
     Shapes:
-        - **inputs**: nodes (N, d), ``edge_index`` (2, E), edges (E, d), ``batch`` (N) if the norm
+        - **inputs**: nodes [N, d], ``edge_index`` [2, E], edges [E, d], ``batch`` [N] if the norm
           is by graph
-        - **outputs**: nodes (N, d), edges (E, d), and attention weights (E, d) on request
+        - **outputs**: nodes [N, d], edges [E, d], and attention weights [E, d] on request
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class GRASSConv(nn.Module):
         )
 
     def removal(self, e: Tensor) -> Tensor | None:
-        """What the attention scores of edges are multiplied with: 0 or 1/(1 − p), in training."""
+        """What scores of edges [E, d] are multiplied with in training: 0 or 1/(1 − p) [E, d]."""
         if not self.training or self.edge_removal == 0:
             return None
         return nn.functional.dropout(torch.ones_like(e), self.edge_removal)

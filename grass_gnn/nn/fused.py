@@ -24,9 +24,10 @@ def fused_layers(
     flip: bool = False,
     first: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Run layers of equal settings, the first of them being number ``first`` of the model.
+    """Run layers of equal settings on nodes [N, d] and edges [E, d].
 
-    Statistics of batch norms are used, or added up, as the norms themselves would.
+    The first of them is number ``first`` of the model. Statistics of batch norms are used,
+    or added up, as the norms themselves would.
     """
     norms = [norm for layer in layers for norm in (layer.node_norm, layer.edge_norm)]
     given = [moments for norm in norms if (moments := layer_statistics(norm)) is not None]

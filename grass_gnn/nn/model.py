@@ -65,7 +65,7 @@ class GRASS(nn.Module):
         return self.head(self.readout(x, e, batch)) * self.target_scale + self.target_shift
 
     def prepare(self, graphs: GraphBatch | Data, seeds: Tensor | None = None) -> GraphBatch:
-        """Encode and rewire PyG graphs; a batch that is ready is returned as it is."""
+        """Encode and rewire PyG graphs, by a seed each [B]; a batch is returned as it is."""
         if not isinstance(graphs, Data):
             return graphs
         device = self.target_scale.device  # walks and rewiring are the CPU's work
@@ -96,7 +96,11 @@ class GRASS(nn.Module):
         return e if self.edge_encoding is None else e + self.edge_encoding(encoding)
 
     def readout(self, x: Tensor, e: Tensor, batch: GraphBatch) -> Tensor:
-        """What the head sees: pooled graphs, nodes, or input edges with both of their ends."""
+        """What the head sees of nodes [N, d] and edges [E, d].
+
+        Pooled graphs [B, 3d] (more with descriptors), nodes [N, d], or input edges with both of
+        their ends [E_in, 3d].
+        """
         level = self.config.task.level
         if self.pooling is not None:
             pooled = self.pooling(x, e, batch)  # [B, 3d]

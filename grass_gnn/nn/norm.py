@@ -26,7 +26,7 @@ def moments(v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def common_moments(v: Tensor) -> tuple[Tensor, Tensor]:
-    """The same over the rows of all processes (:mod:`grass_gnn.ops.processes`)."""
+    """The same over the rows [M, d] of all processes (:mod:`grass_gnn.ops.processes`)."""
     rows = add_up_processes(torch.tensor(float(v.size(0)), device=v.device))
     mean = add_up_processes(v.sum(dim=0)) / rows
     squares = add_up_processes((v - mean).square().sum(dim=0))
@@ -52,7 +52,7 @@ class BatchAverages(nn.Module):
         self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
 
     def batch_moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the rows of a batch, wherever they are."""
+        """Mean [d] and variance [d] of the rows [M, d] of a batch, wherever they are."""
         return common_moments(v) if self.synchronised and self.training else moments(v)
 
     def refresh(self) -> None:
@@ -68,7 +68,7 @@ class BatchAverages(nn.Module):
 
     @torch.no_grad()
     def add(self, mean: Tensor, var: Tensor) -> None:
-        """Take one more batch into the average."""
+        """Take mean [d] and variance [d] of one more batch into the average."""
         self.num_batches += 1
         self.mean += (mean - self.mean) / self.num_batches
         self.var += (var - self.var) / self.num_batches
@@ -151,7 +151,7 @@ class NoNorm(nn.Module):
     """No normalisation."""
 
     def forward(self, v: Tensor, row_graph: Tensor, num_graphs: int) -> Tensor:
-        """Return the rows as they are."""
+        """Return the rows [M, d] as they are."""
         return v
 
 

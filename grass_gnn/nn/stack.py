@@ -38,7 +38,7 @@ class LayerStack(nn.Module):
     def segment(
         self, x: Tensor, e: Tensor, batch: GraphBatch, first: int, last: int
     ) -> tuple[Tensor, Tensor]:
-        """Run layers ``first`` to ``last − 1``."""
+        """Run layers ``first`` to ``last − 1`` on nodes [N, d] and edges [E, d]."""
         layers = [self.layers[number] for number in range(first, last)]
         ours = [layer for layer in layers if isinstance(layer, GRASSConv)]
         if ours and use_native(x, ours[0].norm):

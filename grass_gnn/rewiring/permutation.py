@@ -16,6 +16,7 @@ from grass_gnn.validation import (
 )
 
 Variant = Literal["directed", "undirected", "half", "simple"]
+"""How repeats are removed from a drawn graph: ``config.RewiringConfig.variant``."""
 
 _KEY_BITS = 40  # random bits of a sorting key; the number of the permutation takes the rest
 
@@ -89,7 +90,7 @@ def distinct_pairs(pairs: Tensor, directed: bool) -> Tensor:
 
 
 def check_seeds(seeds: Tensor, graph_ptr: Tensor) -> None:
-    """Raise unless there is one int64 seed for each graph."""
+    """Raise unless there is one int64 seed for each graph [B]."""
     if seeds.dtype != torch.int64:
         raise TypeError(f"seeds must hold int64, not {seeds.dtype}.")
     if seeds.shape != (graph_ptr.numel() - 1,):

@@ -19,7 +19,7 @@ def random_bits(seeds: Tensor, *counters: Tensor | int) -> Tensor:
     """64 random bits for every combination of a seed and its counters.
 
     Args:
-        seeds: One int64 seed for each result.
+        seeds: One int64 seed for each result, of any shape [...].
         counters: What tells results of the same seed apart; all broadcast with ``seeds``.
     """
     bits = _mix(seeds + _signed(_GOLDEN_RATIO))
@@ -35,7 +35,7 @@ def random_bits(seeds: Tensor, *counters: Tensor | int) -> Tensor:
 
 
 def shift_right(bits: Tensor, by: int) -> Tensor:
-    """Logical shift: zeros come in from the left, whereas ``>>`` repeats the sign."""
+    """Logical shift of int64 [...]: zeros come in from the left, while ``>>`` repeats the sign."""
     return (bits >> by) & ((1 << (64 - by)) - 1)
 
 

@@ -67,12 +67,14 @@ def calibrate(
         progress: Told how many models have predicted.
     """
     models = load_models([run, *ensemble])
+    folder = run_folders(run)[0]
+    if models[0].folder != folder:
+        raise GrassError(f"The model {run} comes with the package: calibrate a copy of its folder.")
     datasets, target = table_rows(models, data) if data is not None else validation_rows(models)
     found = []
     for model, dataset in zip(models, datasets, strict=True):
         found.append(model.predict_packed(dataset, rewirings, seed))
         progress("Predicting", len(found), len(models))
-    folder = run_folders(run)[0]
     picture = folder / f"{file_name(models)}.png"
     task, spread = models[0].config.task, combine(found)
     spreads, probabilities = [], None

@@ -20,8 +20,9 @@ from grass_gnn.locks import locked
 from grass_gnn.progress import Progress, reporting
 from grass_gnn.training import Interrupted, check_folder
 from grass_gnn.workflow.dataset import TableData, csv_text, in_splits
-from grass_gnn.workflow.fit_table import describe, plan_table, train_table
 from grass_gnn.workflow.fold_summary import CrossValidation, summarize
+from grass_gnn.workflow.own_runs import train_table
+from grass_gnn.workflow.plan import describe, plan_table
 from grass_gnn.workflow.rows import ReadRows, read_rows
 from grass_gnn.workflow.run_folders import FOLDS
 

@@ -9,24 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from torch_geometric.data import Data
 
-from grass_gnn.config import GRASSConfig
-from grass_gnn.data import prepare
 from grass_gnn.data.splits import DEFAULT_SHARES
 from grass_gnn.data.tables import is_table, open_table
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation import TrainedModel, load_model
-from grass_gnn.locks import locked
 from grass_gnn.progress import Progress, reporting
-from grass_gnn.training import Run, check_folder, train
+from grass_gnn.training import Run, check_folder
 from grass_gnn.workflow.convert import read_graphs
 from grass_gnn.workflow.dataset import read_tables
-from grass_gnn.workflow.fit_table import DATA_FOLDER
 from grass_gnn.workflow.fitting import Graphs
 from grass_gnn.workflow.inference import divide, infer_graph_task, infer_input
+from grass_gnn.workflow.own_runs import train_graphs, train_table
 from grass_gnn.workflow.schema import TableSchema
-from grass_gnn.workflow.similarity import SimilarityReference
 from grass_gnn.workflow.start import Start
 
 
@@ -149,24 +144,19 @@ def finetune_table(
     )
     config = start.plan(data.splits["train"], features, data.task, settings)
     say(start.describe(config))
-    with locked(out):
-        check_folder(out, resume)
-        data.write_account(out)
-        checksum = SimilarityReference.of(data.fingerprints).save(out)
-        return _train(
-            start,
-            data.splits,
-            config,
-            out,
-            seed,
-            resume,
-            progress,
-            card={"table": data.schema.model_dump(), "similarity_sha256": checksum},
-            origin={"table": str(path)},
-            workers=workers,
-            logger=logger,
-            console=console,
-        )
+    return train_table(
+        data,
+        config,
+        out,
+        path,
+        seed=seed,
+        resume=resume,
+        start=start,
+        workers=workers,
+        logger=logger,
+        console=console,
+        progress=progress,
+    )
 
 
 def _finetune_graphs(
@@ -188,35 +178,4 @@ def _finetune_graphs(
     found = infer_graph_task(graphs, level, task)
     config = start.plan(splits["train"], features, found, settings)
     card = {"classes": graphs[0].get("classes") or []}
-    _train(start, splits, config, out, seed, resume, progress, card)
-
-
-def _train(
-    start: Start,
-    splits: Mapping[str, Sequence[Data]],
-    config: GRASSConfig,
-    out: Path,
-    seed: int,
-    resume: bool,
-    progress: Progress | None,
-    card: Mapping[str, Any],
-    origin: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Run:
-    with locked(out):
-        check_folder(out, resume)
-        card = {**card, "start": start.record(out, resume)}
-        prepared = prepare(splits, config, out / DATA_FOLDER, progress=progress)
-        prepared = replace(prepared, origin={"prepared": prepared.folder.name, **(origin or {})})
-        model = start.build(config, prepared, seed)
-        return train(
-            config,
-            prepared,
-            out,
-            seed,
-            resume,
-            model=model,
-            progress=progress,
-            card=card,
-            **options,
-        )
+    train_graphs(splits, config, out, seed, resume, card=card, start=start, progress=progress)

@@ -11,17 +11,17 @@ from typing import Any, TypeAlias
 from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig, InputConfig
-from grass_gnn.data import prepare
 from grass_gnn.data.splits import DEFAULT_SHARES
 from grass_gnn.data.tables import is_table
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation import TrainedModel, load_model
-from grass_gnn.locks import locked
 from grass_gnn.progress import Progress
-from grass_gnn.training import check_folder, train
+from grass_gnn.training import check_folder
 from grass_gnn.workflow.convert import read_graphs
-from grass_gnn.workflow.fit_table import DATA_FOLDER, fit_table, plan
+from grass_gnn.workflow.fit_table import fit_table
 from grass_gnn.workflow.inference import divide, infer_graph_task, infer_input
+from grass_gnn.workflow.own_runs import train_graphs
+from grass_gnn.workflow.plan import plan
 
 Graphs: TypeAlias = Sequence[Data] | Mapping[str, Sequence[Data]] | Data
 
@@ -124,9 +124,5 @@ def fit_graphs(
     graphs = list({id(one): one for part in splits.values() for one in part}.values())
     found_task = infer_graph_task(graphs, level, task)
     chosen = plan(splits["train"], features or infer_input(graphs), found_task, config, settings)
-    with locked(out):
-        check_folder(out, resume=False)
-        prepared = prepare(splits, chosen, out / DATA_FOLDER, progress=progress)
-        prepared = replace(prepared, origin={"prepared": prepared.folder.name})
-        classes = graphs[0].get("classes") or []
-        train(chosen, prepared, out, seed, progress=progress, card={"classes": classes})
+    card = {"classes": graphs[0].get("classes") or []}
+    train_graphs(splits, chosen, out, seed, card=card, progress=progress)

@@ -13,7 +13,7 @@ from grass_gnn.data.tables import MISSING, Table, parse_number, shorten
 from grass_gnn.errors import GrassError
 
 TASKS = ("regression", "binary", "classification", "multilabel")
-_SMILES_NAMES = ("smiles", "canonical_smiles", "smi", "mol", "structure")
+SMILES_NAMES = ("smiles", "canonical_smiles", "smi", "mol", "structure")
 _MOST_CLASSES = 10  # more whole numbers than this are quantities
 _YES = {"1", "1.0", "true", "yes"}
 _NO = {"0", "0.0", "false", "no"}
@@ -86,7 +86,7 @@ def find_smiles(table: Table, name: str | None) -> str:
         table.place(name, "--smiles")
         return name
     for column in table.columns:
-        if column.lower() in _SMILES_NAMES:
+        if column.lower() in SMILES_NAMES:
             return column
     raise GrassError(
         f"Which column of {table.path} holds SMILES? Give --smiles; "

@@ -15,7 +15,7 @@ from grass_gnn.files import read_json, write_json
 from grass_gnn.nn.frozen import BODY, FrozenGRASS
 from grass_gnn.nn.model import GRASS
 from grass_gnn.training import build_model
-from grass_gnn.workflow.fit_table import plan, suited_settings
+from grass_gnn.workflow.plan import plan, suited_settings
 
 FILE = "start.json"
 GENTLER = 5  # what the learning rate of trained weights is divided by

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from conftest import CONFIG
+from random_graphs import CONFIG
 
 from grass_gnn.data import pack, rewire
 from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest import CONFIG, random_graph
+from random_graphs import CONFIG, random_graph
 from torch_geometric.data import Data
 
 from grass_gnn.data import pack

@@ -3,7 +3,7 @@ import time
 
 import pytest
 import torch
-from conftest import CONFIG, random_graph
+from random_graphs import CONFIG, random_graph
 from torch import Tensor
 
 from grass_gnn.data import GraphBatch, GraphLoader, pack

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import CONFIG, random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_graphs import CONFIG, random_graph
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_undirected
 
@@ -49,7 +49,7 @@ def test_selected_graphs_are_the_graphs_laid_end_to_end(data: st.DataObject) -> 
 
 def test_packing_in_shards_changes_nothing(graphs, config, monkeypatch) -> None:
     whole = pack(graphs, config)
-    monkeypatch.setattr("grass_gnn.data.packed._SHARD", 4)
+    monkeypatch.setattr("grass_gnn.data.packing._SHARD", 4)
     parts = pack(graphs, config)
     ids = torch.arange(len(graphs))
     assert_same(parts.select(ids), whole.select(ids))

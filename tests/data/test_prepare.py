@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import CONFIG, random_graph
+from random_graphs import CONFIG, random_graph
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data import GraphLoader, PreparedData, prepare

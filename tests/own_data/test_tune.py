@@ -9,8 +9,8 @@ from small_tables import TINY
 
 from grass_gnn import GRASSConfig, GrassError, load_model
 from grass_gnn.cli import main
+from grass_gnn.workflow import study as study_module
 from grass_gnn.workflow import trial as trial_module
-from grass_gnn.workflow import tune as tune_module
 from grass_gnn.workflow import tune_table
 from grass_gnn.workflow.defaults import default_settings
 from grass_gnn.workflow.search import Range, open_study, search_space, value_of
@@ -68,7 +68,7 @@ def quick(monkeypatch, score=lambda config: config.training.learning_rate):
         trial.report(score(config), 1)
         return score(config)
 
-    monkeypatch.setattr(tune_module, "train_trial", train_trial)
+    monkeypatch.setattr(study_module, "train_trial", train_trial)
 
 
 def test_a_continued_study_draws_what_an_undisturbed_one_does(molecules, tmp_path, monkeypatch):
@@ -129,7 +129,7 @@ def test_ctrl_c_keeps_finished_trials(molecules, tmp_path, monkeypatch, capsys):
                 return trained(trial, config, *rest)
         return trained(trial, config, *rest)
 
-    monkeypatch.setattr(tune_module, "train_trial", interrupt_second)
+    monkeypatch.setattr(study_module, "train_trial", interrupt_second)
     command = ["tune", str(molecules), "--target", "large", *SET, "--out", str(tmp_path / "a")]
     assert main([*command, "--trials", "3"]) == 130
     assert started == [0, 1]

@@ -1,0 +1,71 @@
+"""The trained model that comes with the package."""
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+
+from grass_gnn import load_model
+from grass_gnn.cli import main
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation import evaluate_run
+from grass_gnn.evaluation.trained import SHIPPED, shipped_models
+from grass_gnn.files import read_json
+from grass_gnn.workflow import calibrate
+
+RESULTS = Path(__file__).parents[2] / "results" / "zinc"
+
+
+def test_the_shipped_weights_are_those_of_the_results():
+    assert shipped_models() == ["zinc"]
+    for name in ("weights.safetensors", "config.json", "calibration.json"):
+        assert (SHIPPED / "zinc" / name).read_bytes() == (RESULTS / name).read_bytes()
+
+
+def test_it_is_the_full_preset():
+    trained = load_model("zinc")
+    assert sum(p.numel() for p in trained.model.parameters()) == 496_545
+    assert trained.config.dataset == "zinc"
+    assert "folder" not in trained.card["data"]["origin"]  # a place on somebody's disk
+
+
+def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zinc").mkdir()
+    assert load_model("zinc").folder == SHIPPED / "zinc"  # a folder without a run is none
+    shutil.copy(SHIPPED / "zinc" / "config.json", tmp_path / "zinc")
+    with pytest.raises(GrassError, match="zinc holds no trained model"):
+        load_model("zinc")
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(GrassError, match=r"comes? with the package \(zinc\)"):
+        load_model("zinq")
+
+
+def test_it_is_not_calibrated_in_place():
+    before = sorted(SHIPPED.rglob("*"))
+    with pytest.raises(GrassError, match="copy of its folder"):
+        calibrate("zinc")
+    assert sorted(SHIPPED.rglob("*")) == before
+
+
+def test_molecules_are_predicted_by_name(tmp_path, capsys):
+    table, output = tmp_path / "new.csv", tmp_path / "out.csv"
+    table.write_text("smiles\nCCCCCCCCCC\nOCC(O)C(O)C(O)C(O)CO\nnothing\n")
+    assert main(["predict", "zinc", str(table), "-o", str(output), "--rewirings", "4"]) == 0
+    assert "calibrat" in capsys.readouterr().err
+    with output.open(newline="") as file:
+        decane, sorbitol, nothing = list(csv.DictReader(file))
+    assert float(decane["y_mean"]) > float(sorbitol["y_mean"]) + 2  # logP of an oil and a sugar
+    assert float(decane["y_std"]) > 0
+    assert nothing["error"] and not nothing["y_mean"]
+
+
+def test_the_reported_error_is_seen_again(shared_data, tmp_path):
+    reported = read_json(RESULTS / "results.json")["test"]
+    data = tmp_path / "zinc"
+    shutil.copytree(shared_data / "zinc", data)
+    found = evaluate_run(RESULTS, data, rewirings=2, seed=7)["test"]
+    assert found["mean"] == pytest.approx(reported["mean"], abs=4 * reported["variance"] ** 0.5)

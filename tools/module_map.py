@@ -1,0 +1,90 @@
+"""Write ``docs/modules.md``: the folders of the package in their order, and what each file is for.
+
+Everything comes from the code: first lines of docstrings, imports as they are, and the order of
+layers that ``pyproject.toml`` states and import-linter enforces.
+"""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "grass_gnn"
+PAGE = ROOT / "docs" / "modules.md"
+TITLE = """\
+# Module map
+
+Made from the code by `make modules`. The lowest folders come first; a folder imports only from
+those before it, which `make lint` checks. Read `nn/model.py`, `nn/attention.py` and
+`ops/reference.py` first: they are the paper.
+
+## Layers
+
+Columns stand for the rows from below, the lowest first. A ● says that the row imports from that
+layer; ■ is the layer itself.
+"""
+
+
+def layers() -> list[str]:
+    """Names of folders and single files, lowest first."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    order = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    there = [name.strip("()") for name in reversed(order)]
+    return [name for name in there if _is_there(name) and not name.startswith("_")]
+
+
+def _is_there(name: str) -> bool:
+    return (PACKAGE / f"{name}.py").exists() or (PACKAGE / name / "__init__.py").exists()
+
+
+def first_line(file: Path) -> str:
+    """The first line of a file's docstring, without its full stop."""
+    text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+    return text.partition("\n")[0].replace("``", "`").removesuffix(".")
+
+
+def picture(names: list[str]) -> str:
+    """A line for each layer from the top: what it imports, in its column; ``■`` is itself."""
+    graph = grimp.build_graph("grass_gnn", cache_dir=None)
+    width = max(len(name) for name in names)
+    lines = []
+    for height, name in reversed(list(enumerate(names))):
+        own = {f"grass_gnn.{name}", *graph.find_descendants(f"grass_gnn.{name}")}
+        imported = {
+            target.split(".")[1]
+            for module in own
+            for target in graph.find_modules_directly_imported_by(module)
+            if target.count(".")
+        }
+        marks = ["●" if below in imported else "·" for below in names[:height]]
+        lines.append(f"{name:>{width}}  {' '.join([*marks, '■'])}")
+    return "\n".join(lines)
+
+
+def section(name: str) -> str:
+    """What a folder is for, and each of its files; one line for a file of its own."""
+    folder = PACKAGE / name
+    if not folder.is_dir():
+        return f"### {name}.py\n\n{first_line(PACKAGE / f'{name}.py')}.\n"
+    files = sorted(file for file in folder.glob("*.py") if not file.name.startswith("_"))
+    rows = [f"| `{file.name}` | {first_line(file)} |" for file in files]
+    about = first_line(folder / "__init__.py")
+    return "\n".join([f"### {name}\n", f"{about}.\n", "| file | what |", "|---|---|", *rows, ""])
+
+
+def page() -> str:
+    """The whole page."""
+    names = layers()
+    shown = f"```text\n{picture(names)}\n```\n"
+    return "\n".join([TITLE, shown, "## Files\n", *(section(name) for name in names)])
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: {len(layers())} layers")
+
+
+if __name__ == "__main__":
+    main()
