@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import examples, print_json, print_table, read_config
+from grass_gnn.cli.common import examples, print_json, print_table, read_config, say
 from grass_gnn.cli.options import Json
 
 EXAMPLES = examples("grass-gnn info zinc", "grass-gnn info zinc --set model.layers=12 --json")
@@ -25,6 +25,7 @@ def info(
     json: Json = False,
 ) -> None:
     """Show a configuration and the size of its model."""
+    from grass_gnn.config import preset_names, preset_note
     from grass_gnn.training import make_model
 
     config = read_config(preset, settings or [])
@@ -34,6 +35,8 @@ def info(
     if json:
         print_json({"name": preset, "parameters": parameters, "config": values})
         return
+    if preset in preset_names() and (note := preset_note(preset)):
+        say(note)
     table = Table("setting", "value", title=f"{preset}: {parameters:,} parameters")
     for section, content in values.items():
         if not isinstance(content, dict):

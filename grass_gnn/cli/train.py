@@ -55,6 +55,7 @@ EXAMPLES = examples(
     "grass-gnn train train.csv --val val.csv --test test.csv --target y --out runs/mine",
     "grass-gnn train molecules.csv --target logS --folds 5",
     "grass-gnn train zinc --data folder/zinc --epochs 20 --set model.layers=12",
+    "grass-gnn train zinc-cpu --data folder/zinc",
     "grass-gnn train cluster --generate 1000,200,200 --out runs/cluster",
     "grass-gnn train zinc --out runs/zinc --resume",
     "grass-gnn train zinc --data folder/zinc --devices 2",

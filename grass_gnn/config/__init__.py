@@ -4,7 +4,7 @@ The defaults are what suits a graph of one's own; ``presets/*.toml`` hold what t
 configurations change. ``docs/configuration.md`` is written from the descriptions here.
 """
 
-from grass_gnn.config.grass import GRASSConfig, preset_names, setting_names
+from grass_gnn.config.grass import GRASSConfig, preset_names, preset_note, setting_names
 from grass_gnn.config.inputs import OGB_ATOM_SIZES, OGB_BOND_SIZES, FeatureConfig, InputConfig
 from grass_gnn.config.model import ModelConfig
 from grass_gnn.config.names import suggest
@@ -29,6 +29,7 @@ __all__ = [
     "TaskConfig",
     "TrainingConfig",
     "preset_names",
+    "preset_note",
     "setting_names",
     "suggest",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from importlib import resources
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,8 +68,9 @@ class GRASSConfig(Section):
         names = preset_names()
         if name not in names:
             raise GrassError(f"There is no preset {name!r}{suggest(name, names)}")
-        text = (resources.files("grass_gnn") / "presets" / f"{name}.toml").read_text("utf-8")
-        return cls.from_dict(tomllib.loads(text), f"preset {name!r}").override(overrides)
+        return cls.from_dict(tomllib.loads(_preset_text(name)), f"preset {name!r}").override(
+            overrides
+        )
 
     @classmethod
     def from_toml(cls, path: str | Path) -> GRASSConfig:
@@ -107,6 +109,16 @@ class GRASSConfig(Section):
                 section = section.setdefault(parent, {})
             section[last] = value
         return GRASSConfig.from_dict(values, "the settings" if settings else "the configuration")
+
+
+def _preset_text(name: str) -> str:
+    return (resources.files("grass_gnn") / "presets" / f"{name}.toml").read_text("utf-8")
+
+
+def preset_note(name: str) -> str:
+    """What the first lines of a preset say about it; nothing of those that are the paper's."""
+    comments = takewhile(lambda line: line.startswith("#"), _preset_text(name).splitlines())
+    return " ".join(line.removeprefix("#").strip() for line in comments)
 
 
 def preset_names() -> list[str]:

@@ -26,8 +26,8 @@ from grass_gnn.workflow import calibrate
 
 HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1] / "grass_gnn" / "models" / "zinc"
-MODEL = ("weights.safetensors", "config.json", "calibration.json")
-KEPT = (*MODEL, "config.toml", "metrics.csv", "results.json", "test_predictions.csv")
+MODEL = ("weights.safetensors", "config.json", "calibration.json", "results.json")
+KEPT = (*MODEL, "config.toml", "metrics.csv", "test_predictions.csv")
 COUNTS = (1, 4, 16, 64)  # rewirings that are averaged over
 RESAMPLES = 10_000
 

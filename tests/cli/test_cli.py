@@ -109,3 +109,10 @@ def test_usage_errors_and_help(capsys):
 def test_debug_shows_the_traceback():
     with pytest.raises(Exception, match="zinc"):
         main(["info", "zink", "--debug"])
+
+
+def test_info_says_what_a_preset_of_ours_is_for(capsys):
+    assert main(["info", "zinc-cpu", "--set", "model.layers=1"]) == 0
+    assert "an hour and a half of two CPU cores" in capsys.readouterr().err
+    assert main(["info", "zinc", "--set", "model.layers=1"]) == 0
+    assert not capsys.readouterr().err  # the paper's own need no word

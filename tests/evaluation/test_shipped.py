@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parents[2] / "results" / "zinc"
 
 def test_the_shipped_weights_are_those_of_the_results():
     assert shipped_models() == ["zinc"]
-    for name in ("weights.safetensors", "config.json", "calibration.json"):
+    for name in ("weights.safetensors", "config.json", "calibration.json", "results.json"):
         assert (SHIPPED / "zinc" / name).read_bytes() == (RESULTS / name).read_bytes()
 
 
