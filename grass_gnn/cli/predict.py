@@ -20,6 +20,7 @@ from grass_gnn.cli.options import (
 from grass_gnn.progress import reporting
 
 EXAMPLES = examples(
+    "grass-gnn predict zinc new.csv -o logp.csv",
     "grass-gnn predict runs/solubility new.csv -o out.csv",
     "grass-gnn predict runs/solubility new.csv -o out.csv --deterministic --rewirings 4",
     "grass-gnn predict runs/a new.csv -o out.csv --ensemble runs/b --ensemble runs/c",
