@@ -58,9 +58,9 @@ def test_molecules_are_predicted_by_name(tmp_path, capsys):
     assert "calibrat" in capsys.readouterr().err
     with output.open(newline="") as file:
         decane, sorbitol, nothing = list(csv.DictReader(file))
-    assert float(decane["y_mean"]) > float(sorbitol["y_mean"]) + 2  # logP of an oil and a sugar
+    assert float(decane["y_pred"]) > float(sorbitol["y_pred"]) + 2  # logP of an oil and a sugar
     assert float(decane["y_std"]) > 0
-    assert nothing["error"] and not nothing["y_mean"]
+    assert nothing["error"] and not nothing["y_pred"]
 
 
 def test_the_reported_error_is_seen_again(shared_data, tmp_path):
