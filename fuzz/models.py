@@ -52,9 +52,16 @@ def write_run(folder: Path) -> None:
     bits = np.random.default_rng(0).integers(0, 2, (4, 1024)).astype(np.uint8)
     checksum = SimilarityReference.of(bits).save(folder)
     save_model(tiny_model().model, folder, similarity_sha256=checksum, **CARD)
+    write_calibration(folder)
+
+
+def write_calibration(
+    folder: Path, target: str = "y", scale: float = 2.0, rewirings: int = 1
+) -> None:
+    """What ``calibrate`` would leave in the folder of a regression."""
     found = SpreadCalibration(
-        target="y",
-        scale=2.0,
+        target=target,
+        scale=scale,
         rows=4,
         without_spread=0,
         rank_correlation=0.5,
@@ -66,7 +73,7 @@ def write_run(folder: Path) -> None:
     Calibration(
         kind="regression",
         models=checksums([load_model(folder)]),
-        rewirings=1,
+        rewirings=rewirings,
         rows=4,
         source="val",
         targets=[found],

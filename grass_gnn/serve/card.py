@@ -12,9 +12,8 @@ from grass_gnn.evaluation import TrainedModel
 from grass_gnn.files import read_json
 from grass_gnn.report.figures import METRICS
 from grass_gnn.report.numbers import number
+from grass_gnn.serve.values import SPLITS
 from grass_gnn.serve.views import View
-
-_SPLITS = {"train": "training", "val": "validation", "test": "test"}
 
 
 def model_card(models: Sequence[TrainedModel], view: View) -> list[tuple[str, str]]:
@@ -47,9 +46,9 @@ def _training_data(card: dict[str, Any]) -> str:
     named = found.get("name") not in (None, "graphs")
     source = Path(table).name if table else (found["name"] if named else "graphs of one's own")
     sizes = [
-        f"{size['graphs']:,} {_SPLITS[split]}"
+        f"{size['graphs']:,} {SPLITS[split]}"
         for split, size in (found.get("splits") or {}).items()
-        if split in _SPLITS
+        if split in SPLITS
     ]
     text = f"{source} ({', '.join(sizes)})" if sizes else str(source)
     if named and not found.get("official", True):

@@ -25,9 +25,7 @@ from grass_gnn.report.figures import METRICS
 from grass_gnn.report.numbers import number
 from grass_gnn.report.svg import COLORS
 from grass_gnn.serve.limits import Limits, Refused
-from grass_gnn.serve.values import attention_facts, headline, output_names, picture, show
-
-_SPLITS = {"test": "test", "val": "validation", "train": "training"}
+from grass_gnn.serve.values import SPLITS, attention_facts, headline, output_names, picture, show
 
 
 class GraphQuestion(BaseModel):
@@ -76,7 +74,7 @@ class GraphView:
         """Name, title and number of graphs of each split."""
         return [
             {"name": name, "title": title, "graphs": len(self._splits[name])}
-            for name, title in _SPLITS.items()
+            for name, title in SPLITS.items()
             if name in self._splits
         ]
 
@@ -113,7 +111,7 @@ class GraphView:
     def _graph(self, asked: GraphQuestion) -> PackedDataset:
         dataset = self._splits.get(asked.split)
         if dataset is None:
-            raise GrassError(self.problem or f"The data have no {_SPLITS[asked.split]} graphs.")
+            raise GrassError(self.problem or f"The data have no {SPLITS[asked.split]} graphs.")
         if asked.number >= len(dataset):
             raise GrassError(f"Graphs are numbered from 0 to {len(dataset) - 1:,}.")
         nodes = int(dataset.graph_ptr[asked.number + 1] - dataset.graph_ptr[asked.number])

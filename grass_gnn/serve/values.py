@@ -14,6 +14,7 @@ from grass_gnn.evaluation import Explanation
 from grass_gnn.evaluation.pictures import attention_range, shares_text
 from grass_gnn.report.numbers import number
 
+SPLITS = {"test": "test", "val": "validation", "train": "training"}  # as people call them
 MOST_SHOWN = 12  # outputs of one prediction on the page
 
 

@@ -6,7 +6,8 @@ import torch
 from serving import MOLECULES, TINY, page_of
 from starlette.testclient import TestClient
 
-from grass_gnn import GRASS, GRASSConfig, load_model
+from fuzz.models import write_calibration
+from grass_gnn import GRASS, GRASSConfig
 from grass_gnn.data import prepare
 from grass_gnn.data.molecules import MoleculeReader
 from grass_gnn.data.sbm import SPLITS
@@ -15,7 +16,6 @@ from grass_gnn.files import write_json
 from grass_gnn.serve import Limits
 from grass_gnn.testing import random_input
 from grass_gnn.workflow.similarity import SimilarityReference
-from grass_gnn.workflow.stored_calibration import Calibration, SpreadCalibration, checksums
 
 pytest.importorskip("rdkit")
 
@@ -55,21 +55,7 @@ def write_run(tmp_path_factory):
 def run(write_run):
     """A calibrated regression with results."""
     folder = write_run()
-    found = SpreadCalibration(
-        target="logS",
-        scale=2.5,
-        rows=4,
-        without_spread=0,
-        rank_correlation=0.5,
-        area=0.1,
-        scaled_area=0.05,
-        within=(0.5, 0.7),
-        scaled_within=(0.7, 0.9),
-    )
-    models = checksums([load_model(folder)])
-    Calibration(
-        kind="regression", models=models, rewirings=3, rows=4, source="val", targets=[found]
-    ).save(folder)
+    write_calibration(folder, "logS", scale=2.5, rewirings=3)
     test = {"metric": "mae", "averaged": {"1": 0.5, "16": 0.4321}, "averaged_interval": [0.4, 0.5]}
     write_json(folder / "results.json", {"test": test})
     return folder
