@@ -30,7 +30,7 @@ EXAMPLES = examples(
     "grass-gnn reproduce theory",
     "grass-gnn reproduce zinc-ablation --budget smoke --data folder/zinc",
     "grass-gnn reproduce zinc-edges --layers 12 --epochs 10 --seeds 3 --data folder/zinc",
-    "grass-gnn reproduce zinc-baselines --minutes 5 --data folder/zinc",
+    "grass-gnn reproduce zinc-minutes --minutes 5 --data folder/zinc",
     "grass-gnn reproduce lrgb --budget paper --seeds 8 --cluster auto --threads 8 --gpus 1",
 )
 LIMITS = "Limits of each run"

@@ -1,4 +1,4 @@
-"""One self-contained page from runs and grids, and the files of its tables."""
+"""One self-contained page from runs and grids, and the files of its tables and figures."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def write_report(folders: Sequence[str | Path], path: str | Path) -> Path:
 
     Args:
         folders: Folders of runs (``grass-gnn train``) or of grids (``grass-gnn reproduce``).
-        path: The page; Markdown, CSV and LaTeX of its tables go into ``tables`` beside it.
+        path: The page; Markdown, CSV and LaTeX of its tables go into ``tables`` beside it, its
+            charts into ``figures``.
     """
     sections: list[Section] = []
     grids: list[GridRecord] = []
@@ -90,7 +91,7 @@ def _one_sentence(folder: Path) -> Iterator[None]:
 def write_page(
     sections: Sequence[Section], path: str | Path, title: str = "GRASS, measured"
 ) -> Path:
-    """Render sections, and write their tables beside the page."""
+    """Render sections, and write their tables and figures beside the page."""
     path = Path(path)
     environment = Environment(
         loader=PackageLoader("grass_gnn", "report"), autoescape=True, undefined=StrictUndefined
@@ -107,6 +108,8 @@ def write_page(
             ("tex", table.to_latex()),
         ):
             write_text(path.parent / "tables" / f"{table.name}.{ending}", text)
+    for figure in (figure for section in sections for figure in section.figures):
+        write_text(path.parent / "figures" / f"{figure.name}.svg", figure.file)
     return path
 
 

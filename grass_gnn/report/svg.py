@@ -63,6 +63,12 @@ class ReportFigure:
     numbers: ReportTable | None = None
     note: str = ""
 
+    @property
+    def file(self) -> str:
+        """The chart as a file of its own: dark on white, wherever it is shown."""
+        look = "background: white; color: #1c2320; font-family: system-ui, sans-serif"
+        return self.svg.replace("<svg ", f'<svg style="{look}" ', 1)
+
 
 @dataclass
 class Drawing:

@@ -50,7 +50,7 @@ def main() -> None:
         forget_place(HERE / name)
     write_json(HERE / "averaging.json", averaging(data))
     curve = training_curves("zinc", [("GRASS, 49 layers", RunRecord(HERE))])
-    write_text(HERE / "curve.svg", curve.svg)
+    write_text(HERE / "curve.svg", curve.file)
     SHIPPED.mkdir(parents=True, exist_ok=True)
     for name in MODEL:
         shutil.copy(HERE / name, SHIPPED / name)

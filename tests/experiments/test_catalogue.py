@@ -83,13 +83,15 @@ def test_each_ablation_changes_what_it_says():
 
 
 @pytest.mark.parametrize(
-    ("name", "budget"), [("zinc-baselines", 496545), ("mnist-baselines", 103690)]
+    ("name", "budget"),
+    [("zinc-baselines", 496545), ("zinc-minutes", 496545), ("mnist-baselines", 103690)],
 )
 def test_baselines_have_the_papers_number_of_parameters(name, budget):
     """Within a few per cent: widths are multiples of four."""
     for cell in experiment(name).cells.values():
         config = Job(name, cell, 0, BUDGETS["paper"], Source()).config()
-        assert abs(count_parameters(config) / budget - 1) < 0.06, cell.name
+        if cell.architecture or name != "zinc-minutes":  # whose GRASS is a shallow one
+            assert abs(count_parameters(config) / budget - 1) < 0.06, cell.name
         if cell.architecture:
             assert config.model.layers == cell.settings["model.layers"]
             assert config.evaluation.rewirings == 1  # they see no random edges

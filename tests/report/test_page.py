@@ -41,7 +41,10 @@ def test_every_experiment_has_a_page(name, write_grid, tmp_path):
     page = write_report([write_grid(name)], tmp_path / "report.html").read_text("utf-8")
     assert experiments()[name].title in page and "Measured with a reduced budget" in page
     assert list((tmp_path / "tables").glob("*.tex"))
-    for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+    drawn = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    files = [path.read_text("utf-8") for path in (tmp_path / "figures").glob("*.svg")]
+    assert drawn and len(files) == len(drawn)
+    for svg in drawn + files:
         ElementTree.fromstring(svg)
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
