@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,11 @@ class GridRecord:
             elif status == "begun":
                 unfinished.append(place)
         return cls(folder, experiment, budget, runs, failures, unfinished)
+
+    def renamed(self, name: str) -> GridRecord:
+        """The same under another name, beside a grid of the same experiment."""
+        title = f"{self.experiment.title} ({self.folder.resolve().name})"
+        return replace(self, experiment=replace(self.experiment, name=name, title=title))
 
     def measured(self, cell: Cell, measure: str) -> Measured | None:
         """A number of a cell; none if it has not run."""

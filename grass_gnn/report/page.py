@@ -64,8 +64,12 @@ def write_report(folders: Sequence[str | Path], path: str | Path) -> Path:
     for folder in map(Path, folders):
         if is_grid(folder):
             with _one_sentence(folder):
-                grids.append(GridRecord.open(folder))
-                sections.append(grid_section(grids[-1]))
+                grid = GridRecord.open(folder)
+                name = grid.experiment.name
+                if any(section.name == name for section in sections):
+                    grid = grid.renamed(f"{name}-{len(sections)}")
+                grids.append(grid)
+                sections.append(grid_section(grid))
         elif (folder / RESULTS).is_file():
             with _one_sentence(folder):
                 sections.append(run_section(folder, f"run-{len(sections)}"))

@@ -36,6 +36,15 @@ def test_paper_stands_beside_measured(write_grid):
     assert "reduced budget" in table.note
 
 
+def test_two_grids_of_one_experiment_stand_side_by_side(write_grid, tmp_path):
+    folders = [write_grid("zinc-edges", folder=name) for name in ("short", "long")]
+    page = write_report(folders, tmp_path / "report.html").read_text("utf-8")
+    assert "(long)" in page and "(short)" not in page  # the first keeps its title
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert len(list((tmp_path / "tables").glob("zinc-edges*-scores.md"))) == 2
+
+
 @pytest.mark.parametrize("name", experiments())
 def test_every_experiment_has_a_page(name, write_grid, tmp_path):
     page = write_report([write_grid(name)], tmp_path / "report.html").read_text("utf-8")
