@@ -28,4 +28,4 @@ def report(
     from grass_gnn.report import write_report
 
     write_report(runs, page)
-    out.print(f"The report is [bold]{page}[/]; its tables are in {page.parent / 'tables'}.")
+    out.print(f"The report is [bold]{page}[/]; its tables and figures lie beside it.")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from grass_gnn.experiments.catalogue import Filling
 from grass_gnn.experiments.measured import GridRecord, Measured, RunRecord
@@ -79,6 +80,12 @@ def _lines(
             marker = "o" if len(points) == 1 else None
             ax.plot(*zip(*points, strict=True), style, label=label, marker=marker, markersize=4)
         ax.set(xlabel=across, ylabel=up)
+        heights = [y for _, points in curves for _, y in points]
+        if 0 < 8 * min(heights) < max(heights):  # early peaks would flatten where the lines end
+            ax.set_yscale("log")
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+            ax.yaxis.set_minor_formatter(NullFormatter())
         if len(curves) > 1:
             draft.figure.legend(loc="outside lower left", ncols=1 if wide else 2)
     rows = [[Entry(label), Entry(number(x)), Entry(number(y))] for label, (x, y) in ends]
