@@ -66,7 +66,8 @@ def measure(name: str, contestant: str, repeats: int, layers: int | None) -> dic
     torch.manual_seed(0)
     model = make_model(config)
     if contestant == "compiled":
-        model.compile(fullgraph=True, dynamic=True)
+        for layer in model.layers.layers:  # as fast as all of them as one graph, minutes sooner
+            layer.compile(fullgraph=True, dynamic=True)
     optimizer = make_optimizer(model, config.training)
     numbers = iter(range(10**9))
 

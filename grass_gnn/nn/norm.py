@@ -16,6 +16,7 @@ from grass_gnn.ops.processes import add_up_processes
 from grass_gnn.ops.reference import EPSILON
 
 ZERO_DEVIATION = 1e-6  # a channel that varies less is constant up to rounding
+PART = 4096  # rows whose moments are taken at a time
 
 
 def moments(v: Tensor) -> tuple[Tensor, Tensor]:
@@ -23,6 +24,21 @@ def moments(v: Tensor) -> tuple[Tensor, Tensor]:
     mean = v.mean(dim=0)
     variance = (v - mean).square().sum(dim=0) / max(v.size(0) - 1, 1)
     return mean, variance
+
+
+def data_moments(v: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of data, which need no gradient, a few rows at a time.
+
+    Encodings are the largest tensor of a batch, and fresh memory of their size costs more time than
+    the arithmetic.
+    """
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and v.requires_grad):
+        return moments(v)
+    mean = v.mean(dim=0)
+    squares = torch.zeros_like(mean)
+    for part in v.split(PART):
+        squares += (part - mean).square_().sum(dim=0)
+    return mean, squares / max(v.size(0) - 1, 1)
 
 
 def common_moments(v: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,6 +123,10 @@ class InputNorm(BatchAverages):
     In training it uses the batch, and averages all batches since the start for evaluation.
     """
 
+    def batch_moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [d] and variance [d] of the rows [M, d] of a batch, wherever they are."""
+        return common_moments(v) if self.synchronised and self.training else data_moments(v)
+
     def forward(self, v: Tensor) -> Tensor:
         """Normalise rows [M, d]."""
         if self.training or not self.known:
@@ -118,7 +138,7 @@ class InputNorm(BatchAverages):
         deviation = var.sqrt()
         constant = deviation < ZERO_DEVIATION
         scale = torch.where(constant, 0.0, 1.0 / torch.where(constant, 1.0, deviation))
-        return (v - mean) * scale
+        return (v - mean).mul_(scale)
 
 
 class InstanceNorm(nn.Module):

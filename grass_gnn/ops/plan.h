@@ -11,7 +11,7 @@
 
 namespace grass {
 
-constexpr int block_edges = 96;   // rows of an edge block, unless one node alone has more in-edges
+constexpr int block_edges = 160;  // rows of an edge block, unless one node alone has more in-edges
 constexpr int block_nodes = 64;   // rows of a node block
 constexpr int chunk_nodes = 256;  // of graphs whose projections stay in cache until edges are done
 

@@ -70,6 +70,27 @@ def test_collected_statistics_are_plain_averages_of_batches(batches):
     assert torch.allclose(norm.eval()(v, one_graph(v), 1), own, atol=1e-4)
 
 
+@pytest.mark.parametrize("with_gradient", [False, True])
+def test_input_norm_of_many_rows(with_gradient):
+    generator = torch.Generator().manual_seed(5)
+    v = 100 + torch.randn(10_001, 3, generator=generator)  # several parts, and a rest
+    before = v.clone()
+    a = v.double().numpy()
+    out = InputNorm(3).train()(v.requires_grad_(with_gradient))
+    expected = (a - a.mean(axis=0)) / a.std(axis=0, ddof=1)
+    np.testing.assert_allclose(out.detach(), expected, atol=1e-4)
+    assert torch.equal(v.detach(), before)
+    if with_gradient:  # of a sum over normalised rows there is none, whatever weights channels have
+        (out * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
+        np.testing.assert_allclose(v.grad, np.zeros((10_001, 3)), atol=1e-4)
+        v.grad = None
+        (InputNorm(3).train()(v)[:5] ** 2).sum().backward()
+        exact = torch.from_numpy(a).requires_grad_()
+        same = (exact - exact.mean(0)) / exact.std(0)
+        (same[:5] ** 2).sum().backward()
+        np.testing.assert_allclose(v.grad, exact.grad, atol=1e-4)
+
+
 def test_input_norm_averages_all_training_batches(batches):
     norm = InputNorm(4).train()
     for v in batches:
