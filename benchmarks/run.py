@@ -1,6 +1,6 @@
 """All benchmarks: prints the ratios, writes results/benchmarks.json and docs/performance.{md,png}.
 
-python benchmarks/run.py            # about half an hour on two cores
+python benchmarks/run.py            # about forty minutes on two cores
 python benchmarks/run.py --quick    # without the compiled reference and the million nodes
 """
 
@@ -49,15 +49,9 @@ def run_script(name: str, *arguments: str) -> dict[str, Any]:
 def measure(quick: bool, repeats: int) -> dict[str, Any]:
     found: dict[str, Any] = {"hardware": describe(), "steps": {}}
     for name, contestants in CASES.items():
-        results = {}
-        for contestant in contestants:
-            if quick and contestant == "compiled":
-                continue
-            results[contestant] = steps.run_contestant(name, contestant, repeats)
-            print(name, contestant, f"{results[contestant]['step_seconds']:.3f} s", flush=True)
-        found["steps"][name] = {"contestants": results, "ratios": steps.ratios(results)}
-        for what, value in found["steps"][name]["ratios"].items():
-            print(f"  {what:32} {value:8.2f}", flush=True)
+        chosen = [one for one in contestants if not (quick and one == "compiled")]
+        found["steps"][name] = steps.compete(name, chosen, repeats)
+        steps.print_ratios(name, found["steps"][name]["ratios"])
     sizes = [10_000, 100_000] if quick else [10_000, 100_000, 1_000_000]
     found["growth"] = growth.run(sizes, 2)
     print("growth exponents", found["growth"]["time_exponent"], found["growth"]["memory_exponent"])
