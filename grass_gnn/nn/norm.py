@@ -27,7 +27,7 @@ def moments(v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def data_moments(v: Tensor) -> tuple[Tensor, Tensor]:
-    """The same of data, which need no gradient, a few rows at a time.
+    """The same of data [M, d], which need no gradient, a few rows at a time.
 
     Encodings are the largest tensor of a batch, and fresh memory of their size costs more time than
     the arithmetic.
