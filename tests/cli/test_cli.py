@@ -1,11 +1,12 @@
 """The command line, in-process: outputs, exit codes, and errors of one sentence."""
 
 import json
+import os
 
 import pytest
 import torch
 
-from grass_gnn.cli import main
+from grass_gnn.cli import main, run
 
 SMALL = [
     *("--generate", "6,3,3", "--epochs", "1", "--set", "model.layers=2", "--set", "model.dim=8"),
@@ -116,3 +117,14 @@ def test_info_says_what_a_preset_of_ours_is_for(capsys):
     assert "an hour and a half of two CPU cores" in capsys.readouterr().err
     assert main(["info", "zinc", "--set", "model.layers=1"]) == 0
     assert not capsys.readouterr().err  # the paper's own need no word
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("0", "0")])
+def test_the_command_asks_torch_for_large_pages_unless_told_otherwise(monkeypatch, before, after):
+    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", before or "")
+    if before is None:
+        monkeypatch.delenv("THP_MEM_ALLOC_ENABLE")
+    monkeypatch.setattr("grass_gnn.cli.main", lambda: 3)
+    with pytest.raises(SystemExit, match="3"):
+        run()
+    assert os.environ["THP_MEM_ALLOC_ENABLE"] == after
