@@ -1,6 +1,6 @@
 """All benchmarks: prints the ratios, writes results/benchmarks.json and docs/performance.{md,png}.
 
-python benchmarks/run.py            # about forty minutes on two cores
+python benchmarks/run.py            # about half an hour on two cores
 python benchmarks/run.py --quick    # without the compiled reference and the million nodes
 """
 

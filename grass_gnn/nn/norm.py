@@ -16,37 +16,35 @@ from grass_gnn.ops.processes import add_up_processes
 from grass_gnn.ops.reference import EPSILON
 
 ZERO_DEVIATION = 1e-6  # a channel that varies less is constant up to rounding
-PART = 4096  # rows whose moments are taken at a time
+PART = 4096  # rows whose deviations are taken at a time
 
 
 def moments(v: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and Bessel-corrected variance of each channel over the rows [M, d] → [d], [d]."""
     mean = v.mean(dim=0)
-    variance = (v - mean).square().sum(dim=0) / max(v.size(0) - 1, 1)
-    return mean, variance
-
-
-def data_moments(v: Tensor) -> tuple[Tensor, Tensor]:
-    """The same of data [M, d], which need no gradient, a few rows at a time.
-
-    Encodings are the largest tensor of a batch, and fresh memory of their size costs more time than
-    the arithmetic.
-    """
-    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and v.requires_grad):
-        return moments(v)
-    mean = v.mean(dim=0)
-    squares = torch.zeros_like(mean)
-    for part in v.split(PART):
-        squares += (part - mean).square_().sum(dim=0)
-    return mean, squares / max(v.size(0) - 1, 1)
+    return mean, squared_deviations(v, mean) / max(v.size(0) - 1, 1)
 
 
 def common_moments(v: Tensor) -> tuple[Tensor, Tensor]:
     """The same over the rows [M, d] of all processes (:mod:`grass_gnn.ops.processes`)."""
     rows = add_up_processes(torch.tensor(float(v.size(0)), device=v.device))
     mean = add_up_processes(v.sum(dim=0)) / rows
-    squares = add_up_processes((v - mean).square().sum(dim=0))
+    squares = add_up_processes(squared_deviations(v, mean))
     return mean, squares / (rows - 1).clamp(min=1)
+
+
+def squared_deviations(v: Tensor, mean: Tensor) -> Tensor:
+    """Sum of the squared deviations of the rows [M, d] from ``mean`` [d] → [d].
+
+    Where no gradient is asked for, a few rows at a time: encodings are the largest tensor of a
+    batch, and fresh memory of their size costs more time than the arithmetic.
+    """
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and v.requires_grad):
+        return (v - mean).square().sum(dim=0)
+    total = torch.zeros_like(mean)
+    for part in v.split(PART):
+        total += (part - mean).square_().sum(dim=0)
+    return total
 
 
 class BatchAverages(nn.Module):
@@ -122,10 +120,6 @@ class InputNorm(BatchAverages):
 
     In training it uses the batch, and averages all batches since the start for evaluation.
     """
-
-    def batch_moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [d] and variance [d] of the rows [M, d] of a batch, wherever they are."""
-        return common_moments(v) if self.synchronised and self.training else data_moments(v)
 
     def forward(self, v: Tensor) -> Tensor:
         """Normalise rows [M, d]."""

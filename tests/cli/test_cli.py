@@ -121,7 +121,7 @@ def test_info_says_what_a_preset_of_ours_is_for(capsys):
 
 @pytest.mark.parametrize(("before", "after"), [(None, "1"), ("0", "0")])
 def test_the_command_asks_torch_for_large_pages_unless_told_otherwise(monkeypatch, before, after):
-    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", before or "")
+    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", before or "")  # so that it is put back at the end
     if before is None:
         monkeypatch.delenv("THP_MEM_ALLOC_ENABLE")
     monkeypatch.setattr("grass_gnn.cli.main", lambda: 3)
