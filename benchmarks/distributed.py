@@ -27,9 +27,9 @@ import torch
 from shapes import molecule
 
 from grass_gnn import GRASSConfig
-from grass_gnn.data import prepare
+from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.hardware import describe
-from grass_gnn.training import train
+from grass_gnn.training.run import train
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:

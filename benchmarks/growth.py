@@ -21,10 +21,9 @@ from typing import Any
 import torch
 
 from grass_gnn import GRASS, GRASSConfig
-from grass_gnn.data import InputGraphs
-from grass_gnn.data.batch import rewire
-from grass_gnn.training import task_loss
-from grass_gnn.training.optimizer import make_optimizer
+from grass_gnn.data.batch import InputGraphs, rewire
+from grass_gnn.training.losses import task_loss
+from grass_gnn.training.optim import make_optimizer
 
 SETTINGS = {
     "input.nodes.kind": "continuous",

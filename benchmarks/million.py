@@ -29,11 +29,12 @@ from growth import SETTINGS, exponent
 from torch_geometric.data import Data
 
 from grass_gnn import GRASS, GRASSConfig
-from grass_gnn.data import open_prepared, prepare, training_loader
+from grass_gnn.data.packed.loader import training_loader
+from grass_gnn.data.packed.prepare import open_prepared, prepare
 from grass_gnn.evaluation.metrics import score
 from grass_gnn.evaluation.protocol import collect, predict_split
-from grass_gnn.training import task_loss
-from grass_gnn.training.optimizer import make_optimizer
+from grass_gnn.training.losses import task_loss
+from grass_gnn.training.optim import make_optimizer
 
 CLASSES = 8
 PHASES = ("preparation", "epoch", "statistics", "evaluation")

@@ -26,9 +26,10 @@ from typing import Any
 import torch
 from shapes import CASES, config_of, make_batches
 
-from grass_gnn.data import GraphBatch
-from grass_gnn.training import make_model, task_loss
-from grass_gnn.training.optimizer import make_optimizer
+from grass_gnn.data.batch import GraphBatch
+from grass_gnn.training.build import make_model
+from grass_gnn.training.losses import task_loss
+from grass_gnn.training.optim import make_optimizer
 
 ROUNDS = 3
 CONTESTANTS = ("native", "reference", "compiled", "gps")

@@ -8,7 +8,7 @@ import networkx
 import torch
 
 import grass_gnn
-from grass_gnn.workflow import from_networkx
+from grass_gnn.api.graphs import from_networkx
 
 
 def main(epochs=60):

@@ -8,7 +8,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 
-from grass_gnn.workflow import fit_links, from_networkx, link_question, predict_links
+from grass_gnn.api.graphs import from_networkx
+from grass_gnn.api.links import fit_links, link_question, predict_links
 
 SIZE = 15  # members of each of two groups
 

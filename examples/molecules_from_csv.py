@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 import grass_gnn
-from grass_gnn.workflow import EXAMPLE, predict_table
+from grass_gnn.api.fitting import EXAMPLE
+from grass_gnn.api.prediction import predict_table
 
 NEW = ["CCOC(=O)c1ccccc1", "CCCCCCCCCCCC", "OCC(O)C(O)CO", "this is no molecule"]
 

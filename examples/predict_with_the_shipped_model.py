@@ -4,7 +4,7 @@ Run: python examples/predict_with_the_shipped_model.py
 """
 
 from grass_gnn import load_model
-from grass_gnn.data.molecules import MoleculeReader
+from grass_gnn.data.tables.molecules import MoleculeReader
 
 MOLECULES = {  # and their true values
     "Clc1ccc(CNc2ncccc2Cl)cn1": 2.00,

@@ -20,13 +20,14 @@ import torch
 
 from fuzz.harness import Passed, Target, damaged, plain_values
 from fuzz.models import GRAPHS, random_graph, write_packed, write_run
-from grass_gnn.data import GraphLoader, open_prepared
-from grass_gnn.data.cache import hash_files
-from grass_gnn.data.molecules import MoleculeReader
-from grass_gnn.evaluation import load_model
+from grass_gnn.data.packed.loader import GraphLoader
+from grass_gnn.data.packed.prepare import open_prepared
+from grass_gnn.data.packed.store import hash_files
+from grass_gnn.data.tables.molecules import MoleculeReader
+from grass_gnn.evaluation.trained import load_model
 from grass_gnn.training.checkpoint import read_checkpoint
-from grass_gnn.workflow.ensemble import Ensemble
-from grass_gnn.workflow.stored_calibration import find_calibration
+from grass_gnn.uncertainty.calibration import find_calibration
+from grass_gnn.uncertainty.ensembles import Ensemble
 
 _OTHER_NUMBERS = [0, 1, 2, 3, 5, 8, -1, 2**31, 2**62, 0.5, 1e308]
 _change = st.one_of(

@@ -12,12 +12,11 @@ from torch_geometric.data import Data
 
 from fuzz.harness import Passed, Target, damaged
 from fuzz.models import SMALL
+from grass_gnn.api.graphs import divide, infer_graph_task, infer_input, read_graphs
+from grass_gnn.api.settings import plan
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import pack
 from grass_gnn.data.checking import check_sizes
-from grass_gnn.workflow.convert import read_graphs
-from grass_gnn.workflow.inference import divide, infer_graph_task, infer_input
-from grass_gnn.workflow.plan import plan
+from grass_gnn.data.packed.build import pack
 
 _TYPES = [
     torch.float32,

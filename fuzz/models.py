@@ -10,11 +10,11 @@ import torch
 from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import PreparedData, prepare
+from grass_gnn.data.packed.prepare import PreparedData, prepare
 from grass_gnn.evaluation.trained import TrainedModel, load_model, save_model
 from grass_gnn.nn import GRASS
-from grass_gnn.workflow.similarity import SimilarityReference
-from grass_gnn.workflow.stored_calibration import Calibration, SpreadCalibration, checksums
+from grass_gnn.uncertainty.calibration import Calibration, SpreadCalibration, checksums
+from grass_gnn.uncertainty.similarity import SimilarityReference
 
 SMALL = {
     "encoding.steps": 2,

@@ -13,14 +13,13 @@ import hypothesis.strategies as st
 
 from fuzz.harness import Passed, Target, damaged
 from fuzz.models import tiny_model
+from grass_gnn.api.graphs import divide, infer_graph_task, infer_input, read_graph
+from grass_gnn.api.prediction import predict_table
+from grass_gnn.api.settings import plan
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import pack
-from grass_gnn.data.tables import open_table
-from grass_gnn.workflow.convert import read_graph
-from grass_gnn.workflow.dataset import read_tables
-from grass_gnn.workflow.inference import divide, infer_graph_task, infer_input
-from grass_gnn.workflow.plan import plan
-from grass_gnn.workflow.predict import predict_table
+from grass_gnn.data.packed.build import pack
+from grass_gnn.data.tables.dataset import read_tables
+from grass_gnn.data.tables.files import open_table
 
 SMILES = ["C", "CCO", "c1ccccc1", "CC(=O)O", "[Na+].[Cl-]", "C#N", "[13CH4]", "F/C=C/F", "[U]", "N"]
 ODD_SMILES = [

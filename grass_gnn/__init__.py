@@ -4,62 +4,45 @@
 >>> model = GRASS(GRASSConfig.preset("zinc"))
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from grass_gnn._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from grass_gnn.config import GRASSConfig
-    from grass_gnn.data import GraphBatch
-    from grass_gnn.encoding import AddDecomposedRRWP, AddDegree, AddLaplacianPE, AddRRWP
-    from grass_gnn.errors import GrassError
-    from grass_gnn.evaluation import TrainedModel, load_model
-    from grass_gnn.nn import GRASS, GRASSConv
-    from grass_gnn.rewiring import AddRandomRegularEdges
-    from grass_gnn.workflow import finetune, fit
-    from grass_gnn.workflow.estimators import GRASSClassifier as GRASSClassifier
-    from grass_gnn.workflow.estimators import GRASSRegressor as GRASSRegressor
+    from grass_gnn.api.estimators import GRASSClassifier as GRASSClassifier
+    from grass_gnn.api.estimators import GRASSRegressor as GRASSRegressor
+    from grass_gnn.api.finetuning import finetune as finetune
+    from grass_gnn.api.fitting import fit as fit
+    from grass_gnn.config import GRASSConfig as GRASSConfig
+    from grass_gnn.data.batch import GraphBatch as GraphBatch
+    from grass_gnn.encoding import AddDecomposedRRWP as AddDecomposedRRWP
+    from grass_gnn.encoding import AddDegree as AddDegree
+    from grass_gnn.encoding import AddLaplacianPE as AddLaplacianPE
+    from grass_gnn.encoding import AddRRWP as AddRRWP
+    from grass_gnn.errors import GrassError as GrassError
+    from grass_gnn.evaluation.trained import TrainedModel as TrainedModel
+    from grass_gnn.evaluation.trained import load_model as load_model
+    from grass_gnn.nn import GRASS as GRASS
+    from grass_gnn.nn import GRASSConv as GRASSConv
+    from grass_gnn.rewiring import AddRandomRegularEdges as AddRandomRegularEdges
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "GRASS",
-    "AddDecomposedRRWP",
-    "AddDegree",
-    "AddLaplacianPE",
-    "AddRRWP",
-    "AddRandomRegularEdges",
-    "GRASSConfig",
-    "GRASSConv",
-    "GraphBatch",
-    "GrassError",
-    "TrainedModel",
-    "finetune",
-    "fit",
-    "load_model",
-]
-
-# Where each name is, imported when it is asked for: torch alone takes seconds. The estimators are
-# not in __all__, for they need scikit-learn, which not everyone has.
-_HOMES = {
-    "config": ("GRASSConfig",),
-    "data": ("GraphBatch",),
-    "encoding": ("AddDecomposedRRWP", "AddDegree", "AddLaplacianPE", "AddRRWP"),
-    "errors": ("GrassError",),
-    "evaluation": ("TrainedModel", "load_model"),
-    "nn": ("GRASS", "GRASSConv"),
-    "rewiring": ("AddRandomRegularEdges",),
-    "workflow": ("finetune", "fit"),
-    "workflow.estimators": ("GRASSClassifier", "GRASSRegressor"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for (PEP 562)."""
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"grass_gnn.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "api": (
+            "GRASSClassifier",  # needs scikit-learn
+            "GRASSRegressor",
+            "finetune",
+            "fit",
+        ),
+        "config": ("GRASSConfig",),
+        "data": ("GraphBatch",),
+        "encoding": ("AddDecomposedRRWP", "AddDegree", "AddLaplacianPE", "AddRRWP"),
+        "errors": ("GrassError",),
+        "evaluation": ("TrainedModel", "load_model"),
+        "nn": ("GRASS", "GRASSConv"),
+        "rewiring": ("AddRandomRegularEdges",),
+    },
+)

@@ -10,7 +10,7 @@ from drawing import EDGE, GREY, Point, box, card, cell, dot, line, shade, text, 
 from rdkit import Chem
 from rdkit.Chem import AllChem
 
-from grass_gnn.encoding import rrwp
+from grass_gnn.encoding import dense_rrwp
 
 SMILES = "CN1C=NC2=C1C(=O)N(C(=O)N2C)C"
 STEPS = (1, 2, 3, 5, 16)  # walk lengths that are shown
@@ -29,7 +29,7 @@ def probabilities(mol: Chem.Mol) -> torch.Tensor:
     """P [k, n, n] of the graph of bonds."""
     bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in mol.GetBonds()]
     edge_index = torch.tensor(bonds + [(j, i) for i, j in bonds]).t()
-    return rrwp(edge_index, mol.GetNumAtoms(), max(STEPS))
+    return dense_rrwp(edge_index, mol.GetNumAtoms(), max(STEPS))
 
 
 def atoms(mol: Chem.Mol, left: float, top: float) -> list[str]:

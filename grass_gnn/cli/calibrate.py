@@ -13,8 +13,7 @@ from grass_gnn.cli.options import Ensemble, Json, Rewirings, RewiringSeed
 from grass_gnn.progress import reporting
 
 if TYPE_CHECKING:
-    from grass_gnn.workflow import Calibration
-    from grass_gnn.workflow.stored_calibration import SpreadCalibration
+    from grass_gnn.uncertainty.calibration import Calibration, SpreadCalibration
 
 EXAMPLES = examples(
     "grass-gnn calibrate runs/solubility",
@@ -44,9 +43,9 @@ def calibrate(
     json: Json = False,
 ) -> None:
     """Compare error bars with errors on validation rows, and scale them for predict."""
-    from grass_gnn.workflow import calibrate as calibrate_runs
-    from grass_gnn.workflow.run_folders import run_folders
-    from grass_gnn.workflow.stored_calibration import file_name
+    from grass_gnn.api.calibration import calibrate as calibrate_runs
+    from grass_gnn.uncertainty.calibration import file_name
+    from grass_gnn.uncertainty.ensembles import run_folders
 
     with reporting() as progress:
         found = calibrate_runs(

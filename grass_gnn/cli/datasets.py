@@ -7,14 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import (
-    examples,
-    out,
-    parse_sizes,
-    print_json,
-    print_table,
-    read_config,
-)
+from grass_gnn.cli.common import examples, out, parse_sizes, print_json, print_table, read_config
 from grass_gnn.cli.look import Command, Group
 from grass_gnn.cli.options import Generate, Json, RawFiles
 
@@ -46,7 +39,7 @@ def datasets(context: typer.Context) -> None:
 @app.command("list", cls=Command, epilog=examples("grass-gnn datasets list --json"))
 def list_datasets(json: Json = False) -> None:
     """List the datasets, their sizes, and which of them are here."""
-    from grass_gnn.data import BENCHMARKS, found_locally
+    from grass_gnn.data.benchmarks.registry import BENCHMARKS, found_locally
 
     rows = [
         {
@@ -79,7 +72,7 @@ def download(name: Name, json: Json = False) -> None:
     A download that broke off is gone on with. What arrives is held against the dataset's SHA-256
     where one is known; sources.json beside the files keeps the sums in any case.
     """
-    from grass_gnn.data import benchmark
+    from grass_gnn.data.benchmarks.registry import benchmark
     from grass_gnn.files import read_json
 
     folder = benchmark(name).raw.download()
@@ -110,7 +103,7 @@ def prepare(
     json: Json = False,
 ) -> None:
     """Read, check and encode a dataset, and keep it for training."""
-    from grass_gnn.data import prepare_benchmark
+    from grass_gnn.data.packed.prepare import prepare_benchmark
 
     config = read_config(name, settings or [])
     prepared = prepare_benchmark(config, data, parse_sizes(generate), seed)
@@ -139,7 +132,7 @@ def fingerprint(
     name: Name, data: RawFiles = None, generate: Generate = None, json: Json = False
 ) -> None:
     """Show the content hash and sizes of a dataset, and whether it is the official one."""
-    from grass_gnn.data import prepare_benchmark
+    from grass_gnn.data.packed.prepare import prepare_benchmark
 
     config = read_config(name, [])
     prepared = prepare_benchmark(config, data, parse_sizes(generate))
@@ -174,7 +167,8 @@ def stats(
     json: Json = False,
 ) -> None:
     """Compute a row of the paper's dataset tables: sizes, shortest paths and diameters."""
-    from grass_gnn.data import benchmark, dataset_statistics, load_benchmark
+    from grass_gnn.data.benchmarks.registry import benchmark, load_benchmark
+    from grass_gnn.data.benchmarks.statistics import dataset_statistics
 
     benchmark(name)
     loaded = load_benchmark(name, data, generate=parse_sizes(generate))

@@ -12,7 +12,7 @@ EXAMPLES = examples("grass-gnn doctor", "grass-gnn doctor --json")
 
 def doctor(json: Json = False) -> None:
     """Show versions, devices, the compiler of the fused step, and which data are here."""
-    from grass_gnn.data import BENCHMARKS, found_locally
+    from grass_gnn.data.benchmarks.registry import BENCHMARKS, found_locally
     from grass_gnn.files import cache_folder
     from grass_gnn.hardware import describe
 

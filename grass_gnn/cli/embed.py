@@ -40,8 +40,8 @@ def embed(
     seed: RewiringSeed = 0,
 ) -> None:
     """Write the representations of molecules or of their atoms."""
-    from grass_gnn.evaluation import load_model
-    from grass_gnn.workflow import embed_table
+    from grass_gnn.api.embedding import embed_table
+    from grass_gnn.evaluation.trained import load_model
 
     model = load_model(run)
     with reporting() as progress:

@@ -54,7 +54,7 @@ def evaluate(
 ) -> None:
     """Score a trained model under many rewirings."""
     from grass_gnn.cli.results import show_results
-    from grass_gnn.evaluation import evaluate_run
+    from grass_gnn.evaluation.run import evaluate_run
 
     with reporting() as progress:
         results = evaluate_run(run, data, split, rewirings, seed, deterministic, workers, progress)

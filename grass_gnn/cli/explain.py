@@ -31,8 +31,8 @@ def explain(
     seed: RewiringSeed = 0,
 ) -> None:
     """Draw molecules with the attention that each bond gets, and write the numbers."""
-    from grass_gnn.evaluation import load_model
-    from grass_gnn.workflow import explain_table
+    from grass_gnn.api.explanation import explain_table
+    from grass_gnn.evaluation.trained import load_model
 
     model = load_model(run)
     with reporting() as progress:

@@ -26,8 +26,8 @@ def export(
 
     It takes plain tensors, which the JSON names: torch.export.load(FILE).module()(**tensors).
     """
-    from grass_gnn.evaluation import load_model
-    from grass_gnn.workflow import export_model
+    from grass_gnn.api.export import export_model
+    from grass_gnn.evaluation.trained import load_model
 
     beside = export_model(load_model(run), output)
     err.print(f"Written to {output}; its inputs are described in {beside}.")

@@ -7,15 +7,7 @@ from typing import Annotated
 
 import typer
 
-from grass_gnn.cli.common import (
-    err,
-    examples,
-    out,
-    parse_names,
-    parse_settings,
-    print_json,
-    say,
-)
+from grass_gnn.cli.common import err, examples, out, parse_names, parse_settings, print_json, say
 from grass_gnn.cli.options import (
     NAMES,
     TABLE,
@@ -101,10 +93,10 @@ def finetune(
     Features, encoding, rewiring and layers stay those of RUN. All weights are trained, gently, or
     with --freeze those of the new head alone.
     """
+    from grass_gnn.api.finetuning import Start, finetune_table
     from grass_gnn.cli.results import show_results
-    from grass_gnn.data.splits import parse_shares
-    from grass_gnn.evaluation import load_model
-    from grass_gnn.workflow import Start, finetune_table
+    from grass_gnn.data.tables.splits import parse_shares
+    from grass_gnn.evaluation.trained import load_model
 
     start = Start(load_model(run), freeze)
     name = f"{table.name.split('.')[0]}-from-{run.resolve().name}"

@@ -26,7 +26,7 @@ def info(
 ) -> None:
     """Show a configuration and the size of its model."""
     from grass_gnn.config import preset_names, preset_note
-    from grass_gnn.training import make_model
+    from grass_gnn.training.build import make_model
 
     config = read_config(preset, settings or [])
     model = make_model(config)

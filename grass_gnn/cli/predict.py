@@ -61,7 +61,8 @@ def predict(
     json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
 ) -> None:
     """Predict for a table: each row once, in order, with a value and its spread, or a reason."""
-    from grass_gnn.workflow import load_models, predict_table
+    from grass_gnn.api.prediction import predict_table
+    from grass_gnn.uncertainty.ensembles import load_models
 
     models = load_models([run, *(ensemble or [])])
     with reporting() as progress:

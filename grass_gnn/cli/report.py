@@ -25,7 +25,7 @@ def report(
     ] = Path("report.html"),
 ) -> None:
     """Write one self-contained page: the paper beside what was measured, curves and figures."""
-    from grass_gnn.report import write_report
+    from grass_gnn.report.page import write_report
 
     write_report(runs, page)
     out.print(f"The report is [bold]{page}[/]; its tables and figures lie beside it.")

@@ -113,9 +113,8 @@ def reproduce(
     from grass_gnn.experiments.catalogue import experiment as find_experiment
     from grass_gnn.experiments.grid import Grid, collect_results
     from grass_gnn.experiments.job import Source
-    from grass_gnn.experiments.processes import in_processes
-    from grass_gnn.experiments.ray_cluster import on_cluster
-    from grass_gnn.report import write_report
+    from grass_gnn.experiments.runners import in_processes, on_cluster
+    from grass_gnn.report.page import write_report
 
     if experiment is None:
         _list(json)

@@ -38,16 +38,18 @@ def serve(
 ) -> None:
     """Look at a model in a browser: paste SMILES, see predictions, attention and rewirings."""
     try:
-        from grass_gnn.serve import Address, make_app, open_view
-        from grass_gnn.serve import serve as serve_page
+        from grass_gnn.serve.app import make_app
         from grass_gnn.serve.card import model_card
         from grass_gnn.serve.limits import is_loopback
+        from grass_gnn.serve.server import Address
+        from grass_gnn.serve.server import serve as serve_page
+        from grass_gnn.serve.views import open_view
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise GrassError("The page needs Starlette: pip install 'grass-gnn[serve]'.") from None
     from grass_gnn.progress import reporting
-    from grass_gnn.workflow import load_models
+    from grass_gnn.uncertainty.ensembles import load_models
 
     models = load_models([run])
     address = Address.bind(host, port)

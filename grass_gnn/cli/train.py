@@ -45,8 +45,8 @@ from grass_gnn.cli.options import (
 from grass_gnn.errors import GrassError
 
 if TYPE_CHECKING:
-    from grass_gnn.training import Run
-    from grass_gnn.workflow import CrossValidation
+    from grass_gnn.api.cross_validation import CrossValidation
+    from grass_gnn.training.run import Run
 
 EXAMPLES = examples(
     "grass-gnn train example",
@@ -130,12 +130,13 @@ def train(
     json: ResultsAsJson = False,
 ) -> None:
     """Train on a table or a benchmark, evaluate, and keep everything in a folder."""
-    from grass_gnn.data import prepare_benchmark
-    from grass_gnn.data.splits import parse_shares
-    from grass_gnn.data.tables import is_table
-    from grass_gnn.training import take_part
-    from grass_gnn.training import train as run_training
-    from grass_gnn.workflow import EXAMPLE, EXAMPLE_TARGET, cross_validate, fit_table
+    from grass_gnn.api.cross_validation import cross_validate
+    from grass_gnn.api.fitting import EXAMPLE, EXAMPLE_TARGET, fit_table
+    from grass_gnn.data.packed.prepare import prepare_benchmark
+    from grass_gnn.data.tables.files import is_table
+    from grass_gnn.data.tables.splits import parse_shares
+    from grass_gnn.training.follow import take_part
+    from grass_gnn.training.run import train as run_training
 
     if folds is not None and (devices or nodes):
         raise GrassError("Folds (--folds) train in one process: leave out --devices and --nodes.")

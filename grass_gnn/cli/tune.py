@@ -37,7 +37,7 @@ from grass_gnn.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from grass_gnn.workflow import TuneResult
+    from grass_gnn.api.tuning import TuneResult
 
 EXAMPLES = examples(
     "grass-gnn tune molecules.csv --target logS --trials 50",
@@ -138,8 +138,9 @@ def tune(
     The same command goes on with a study that was stopped, and several machines may work on one at
     a time. Trials are compared by their validation rows; the test rows are left alone.
     """
-    from grass_gnn.data.splits import parse_shares
-    from grass_gnn.workflow import EXAMPLE, EXAMPLE_TARGET, tune_table
+    from grass_gnn.api.fitting import EXAMPLE, EXAMPLE_TARGET
+    from grass_gnn.api.tuning import tune_table
+    from grass_gnn.data.tables.splits import parse_shares
 
     folder = folder or Path("runs") / f"{Path(table).name.split('.')[0]}-tune"
     if table == "example":

@@ -4,14 +4,22 @@ The defaults are what suits a graph of one's own; ``presets/*.toml`` hold what t
 configurations change. ``docs/configuration.md`` is written from the descriptions here.
 """
 
-from grass_gnn.config.grass import GRASSConfig, preset_names, preset_note, setting_names
-from grass_gnn.config.inputs import OGB_ATOM_SIZES, OGB_BOND_SIZES, FeatureConfig, InputConfig
-from grass_gnn.config.model import ModelConfig
-from grass_gnn.config.names import suggest
-from grass_gnn.config.section import MOST_CATEGORIES, Section
-from grass_gnn.config.structure import EncodingConfig, RewiringConfig
-from grass_gnn.config.task import METRICS, TaskConfig
-from grass_gnn.config.training import EvaluationConfig, TrainingConfig
+from grass_gnn.config.grass import GRASSConfig, preset_names, preset_note, setting_names, suggest
+from grass_gnn.config.sections import (
+    METRICS,
+    MOST_CATEGORIES,
+    OGB_ATOM_SIZES,
+    OGB_BOND_SIZES,
+    EncodingConfig,
+    EvaluationConfig,
+    FeatureConfig,
+    InputConfig,
+    ModelConfig,
+    RewiringConfig,
+    Section,
+    TaskConfig,
+    TrainingConfig,
+)
 
 __all__ = [
     "METRICS",

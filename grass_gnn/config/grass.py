@@ -1,7 +1,8 @@
-"""The whole configuration: its sections, checked against each other, from presets and files."""
+"""Names of settings, and sentences about those that do not exist or do not fit."""
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Iterator
 from importlib import resources
@@ -9,16 +10,60 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from grass_gnn.config.inputs import InputConfig
-from grass_gnn.config.model import ModelConfig
-from grass_gnn.config.names import explain, flatten, names_below, suggest
-from grass_gnn.config.section import Section
-from grass_gnn.config.structure import EncodingConfig, RewiringConfig
-from grass_gnn.config.task import TaskConfig
-from grass_gnn.config.training import EvaluationConfig, TrainingConfig
+from grass_gnn.config.sections import (
+    EncodingConfig,
+    EvaluationConfig,
+    InputConfig,
+    ModelConfig,
+    RewiringConfig,
+    Section,
+    TaskConfig,
+    TrainingConfig,
+)
 from grass_gnn.errors import GrassError
+
+
+def names_below(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Dotted names of the settings of a section, and of the sections in it."""
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from names_below(kind, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested values by dotted name."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def suggest(name: str, names: list[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest one, or all where they are few."""
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if not nearest:  # a bare name, such as "layers" for "model.layers"
+        nearest = [n for n in names if n.split(".")[-1] == name.split(".")[-1]][:1]
+    if nearest:
+        return f"; did you mean {nearest[0]!r}?"
+    return f"; the names are {', '.join(names)}." if len(names) <= 20 else "."
+
+
+def explain(error: ValidationError, names: list[str]) -> str:
+    """The first problem of a pydantic error as one sentence."""
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {name!r}{suggest(name, names)}"
+    if first["type"] == "value_error":  # our own checks of settings against each other
+        return f"{name or 'top level'}: {message}."
+    return f"{name} = {first['input']!r} is not possible: {message}."
 
 
 class GRASSConfig(Section):

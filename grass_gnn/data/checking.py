@@ -11,8 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig, TaskConfig
-from grass_gnn.data.pyg import feature_columns
-from grass_gnn.data.sbm import SPLITS
+from grass_gnn.data.batch import feature_columns
+from grass_gnn.data.benchmarks.sbm import SPLITS
 from grass_gnn.errors import GrassError
 from grass_gnn.validation import check_graph
 

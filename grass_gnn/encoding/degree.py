@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from grass_gnn.encoding.graph import read_graph
+from grass_gnn.encoding.base import read_graph
 from grass_gnn.validation import check_graph
 
 

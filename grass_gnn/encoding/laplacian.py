@@ -11,8 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from grass_gnn.encoding.graph import read_graph
-from grass_gnn.encoding.spectrum import (
+from grass_gnn.encoding.base import read_graph
+from grass_gnn.encoding.eigen import (
     Array,
     SparseMatrix,
     adjacency,

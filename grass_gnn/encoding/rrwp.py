@@ -1,14 +1,18 @@
-"""Relative random walk probabilities: P_hij, the probability of being at j after h steps from i."""
+"""Random walk probabilities of chosen pairs in a batch: in C++ on a CPU, in PyTorch elsewhere."""
 
 from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from grass_gnn.encoding.graph import read_graph
-from grass_gnn.encoding.walks import normalised_rows, walk_probabilities
+from grass_gnn.encoding.base import read_graph
+from grass_gnn.ops import build
 from grass_gnn.validation import (
     check_graph,
     check_graph_ptr,
@@ -17,6 +21,111 @@ from grass_gnn.validation import (
     check_weights,
     check_within_graphs,
 )
+
+# A step's probabilities are kept for as many end nodes at a time as make up this many numbers.
+_BLOCK_NUMBERS = 1 << 24
+# Threads cost more than they save on fewer probabilities than this.
+_THREAD_NUMBERS = 1 << 20
+
+
+def normalised_rows(head: Tensor, value: Tensor, num_nodes: int) -> Tensor:
+    """Values divided by their sum over the edges of the same head, in float64 [E]."""
+    value = value.double()
+    total = value.new_zeros(num_nodes).index_add(0, head, value)[head]  # [E]
+    return torch.where(total > 0, value / total, 0.0)
+
+
+def walk_probabilities(
+    pairs: Tensor, edge_index: Tensor, transition: Tensor, graph_ptr: Tensor, k: int, both: bool
+) -> Tensor:
+    """P_ij of each pair after 1, …, k steps, and if ``both`` P_ji behind it.
+
+    Args:
+        pairs: The pairs (i, j) [2, M], each within one graph; checked by the caller, as all else.
+        edge_index: Head and tail of each edge [2, E].
+        transition: Probability of each edge [E].
+        graph_ptr: First node of each graph, and the number of nodes [B + 1], int64.
+        k: Number of random walk steps.
+        both: Whether P_ji is wanted too.
+
+    Returns:
+        Probabilities as float32 [M, k] or [M, 2k].
+    """
+    walk = walk_native if edge_index.device.type == "cpu" and build.available() else walk_torch
+    return walk(pairs, edge_index, transition, graph_ptr, k, both)
+
+
+def walk_torch(
+    pairs: Tensor, edge_index: Tensor, transition: Tensor, graph_ptr: Tensor, k: int, both: bool
+) -> Tensor:
+    """:func:`walk_probabilities` of pairs [2, M] → [M, k] in PyTorch, on any device."""
+    sizes = graph_ptr.diff()  # [B]
+    graph = torch.repeat_interleave(sizes)  # [N]
+    num_nodes = graph.numel()
+    local = torch.arange(num_nodes, device=graph.device) - graph_ptr[graph]  # [N]
+    start, end = (torch.cat([pairs, pairs.flip(0)], dim=1) if both else pairs).long()
+
+    # Storage in float32 leaves rows that sum to 1 ± 6e-8, which k steps would multiply.
+    probability = normalised_rows(edge_index[0], transition, num_nodes)  # [E], float64
+    step = torch.sparse_coo_tensor(
+        edge_index.long(), probability, (num_nodes, num_nodes), check_invariants=False
+    )  # [N, N], parallel edges add up
+
+    out = torch.zeros(k, start.numel(), device=graph.device)
+    largest = int(sizes.max()) if sizes.numel() else 0
+    width = max(1, _BLOCK_NUMBERS // max(1, num_nodes))
+    for first in range(0, largest, width):  # end nodes, numbered within their graphs
+        column = local - first  # [N]
+        inside = (column >= 0) & (column < width)  # [N]
+        wanted = inside[end].nonzero().squeeze(1)
+        # After no step a walker is where it started.
+        walk = probability.new_zeros(num_nodes, min(width, largest - first))
+        walk[inside.nonzero().squeeze(1), column[inside]] = 1.0
+        place = start[wanted] * walk.size(1) + column[end[wanted]]  # in the flattened walk
+        for h in range(k):
+            walk = step @ walk  # [N, width]: these columns of T^(h+1)
+            out[h].index_copy_(0, wanted, walk.view(-1).index_select(0, place).float())
+    return torch.cat(out.chunk(2, dim=1)).t() if both else out.t()
+
+
+def walk_native(
+    pairs: Tensor, edge_index: Tensor, transition: Tensor, graph_ptr: Tensor, k: int, both: bool
+) -> Tensor:
+    """:func:`walk_probabilities` of pairs [2, M] → [M, k] in C++ (``ops/walks.cpp``)."""
+    pairs, edge_index = pairs.long().contiguous(), edge_index.long().contiguous()
+    transition, graph_ptr = transition.detach().float().contiguous(), graph_ptr.contiguous()
+    out = torch.empty(pairs.size(1), (2 if both else 1) * k)
+    failed = _native_function()(
+        graph_ptr.data_ptr(),
+        graph_ptr.numel() - 1,
+        edge_index.data_ptr(),
+        transition.data_ptr(),
+        edge_index.size(1),
+        pairs.data_ptr(),
+        pairs.size(1),
+        k,
+        int(both),
+        out.data_ptr(),
+        torch.get_num_threads() if out.numel() > _THREAD_NUMBERS else 1,
+    )
+    if failed:
+        raise MemoryError(f"No memory for the random walks of {pairs.size(1)} pairs.")
+    return out
+
+
+@cache
+def _native_function() -> Any:
+    """The C function with its argument types; compiles the library when first asked for."""
+    function = build.library().grass_walk_probabilities
+    pointer, size, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    function.argtypes = [
+        *(pointer, size),  # graph_ptr, number of graphs
+        *(pointer, pointer, size),  # edge_index, transition, number of edges
+        *(pointer, size),  # pairs, number of pairs
+        *(size, flag, pointer, flag),  # k, both, out, threads
+    ]
+    function.restype = flag
+    return function
 
 
 def transition_probabilities(
@@ -40,7 +149,7 @@ def transition_probabilities(
     return normalised_rows(edge_index[0], value, num_nodes).float()
 
 
-def rrwp(edge_index: Tensor, num_nodes: int, k: int, weight: Tensor | None = None) -> Tensor:
+def dense_rrwp(edge_index: Tensor, num_nodes: int, k: int, weight: Tensor | None = None) -> Tensor:
     """The whole tensor P = [T, T², …, T^k], for graphs small enough to hold it.
 
     Args:

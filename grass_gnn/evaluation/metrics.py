@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from scipy.stats import spearmanr
 from torch import Tensor
 from torchmetrics.functional import classification as tm
 from torchmetrics.functional import r2_score
@@ -78,3 +80,22 @@ def _mean_over_labels(metric: str, prediction: Tensor, target: Tensor) -> float:
             continue
         values.append(functions[metric](p[known], labels))
     return float(torch.stack(values).mean()) if values else float("nan")
+
+
+def rank_correlation(spread: Tensor, error: Tensor) -> float | None:
+    """Spearman's ρ of predicted spread and absolute error, its mean over targets.
+
+    Args:
+        spread: Standard deviations [M, outputs].
+        error: Absolute errors [M, outputs], NaN where the target is missing.
+
+    Returns:
+        None where either is the same for all.
+    """
+    found = []
+    for s, e in zip(spread.double().T.numpy(), error.double().T.numpy(), strict=True):
+        known = ~np.isnan(e)
+        s, e = s[known], e[known]
+        if len(s) > 1 and np.ptp(s) > 0 and np.ptp(e) > 0:
+            found.append(float(spearmanr(s, e)[0]))
+    return sum(found) / len(found) if found else None

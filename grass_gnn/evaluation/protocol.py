@@ -1,21 +1,45 @@
-"""The paper's evaluation: collect norm statistics, then score every graph under many rewirings."""
+"""Predictions of a split as a table."""
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from grass_gnn.config import METRICS, GRASSConfig, TaskConfig
-from grass_gnn.data import GraphLoader, PackedDataset, training_loader
-from grass_gnn.evaluation.calibration import rank_correlation
-from grass_gnn.evaluation.metrics import score, to_probabilities
+from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.data.packed.loader import GraphLoader, training_loader
+from grass_gnn.evaluation.metrics import rank_correlation, score, to_probabilities
 from grass_gnn.evaluation.streamed import is_streamed, predict_streamed
+from grass_gnn.files import write_text
 from grass_gnn.nn.model import GRASS
 from grass_gnn.nn.norm import collect_statistics
 from grass_gnn.progress import Progress, silent
+
+
+def write_predictions(path: Path, target: Tensor, mean: Tensor, std: Tensor) -> None:
+    """Write a row a graph: its number, targets, means over rewirings and their deviations.
+
+    Args:
+        path: The CSV file.
+        target: Classes [B], or values or labels [B, outputs].
+        mean: Values, or probabilities of classes or labels [B, outputs].
+        std: Standard deviations over rewirings [B, outputs].
+    """
+    columns = [("target", target.view(len(mean), -1)), ("mean", mean), ("std", std)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["graph", *(f"{n}_{i}" for n, v in columns for i in range(v.size(1)))])
+    rows = zip(*(values.tolist() for _, values in columns), strict=True)
+    for number, parts in enumerate(rows):
+        writer.writerow([number, *(f"{value:.6g}" for part in parts for value in part)])
+    write_text(path, text.getvalue())
+
 
 STATISTICS, VALIDATION, TEST = 1, 2, 3  # streams of randomness; training is 0
 BOOTSTRAP = 200  # resamples of a confidence interval

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from grass_gnn.data import PreparedData, open_prepared, prepare_benchmark
+from grass_gnn.data.packed.prepare import PreparedData, open_prepared, prepare_benchmark
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.protocol import TEST, VALIDATION, evaluate
 from grass_gnn.evaluation.trained import TrainedModel, load_model

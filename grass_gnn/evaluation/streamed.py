@@ -19,20 +19,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import InputGraphs, PackedDataset
 from grass_gnn.data.batch import (
     ADDED_EDGE,
     INPUT_EDGE,
     SELF_LOOP,
+    InputGraphs,
     added_edges,
     node_encoding,
     pair_encoding,
 )
+from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.moments import Moments, normaliser
 from grass_gnn.nn.attention import GRASSConv
 from grass_gnn.nn.model import GRASS
-from grass_gnn.nn.norm import InputNorm
+from grass_gnn.nn.norm import InputNorm, Moments, normaliser
 from grass_gnn.ops.reference import EPSILON
 
 

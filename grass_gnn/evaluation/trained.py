@@ -16,10 +16,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import PackedDataset, pack
+from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.errors import GrassError, first_line
-from grass_gnn.evaluation.embedding import embed_split
-from grass_gnn.evaluation.explanation import Explanation, explain_graph
+from grass_gnn.evaluation.embed import embed_split
+from grass_gnn.evaluation.explain import Explanation, explain_graph
 from grass_gnn.evaluation.protocol import predict_split
 from grass_gnn.files import read_json, write_json, write_whole
 from grass_gnn.nn.model import GRASS
@@ -126,7 +127,7 @@ class TrainedModel:
     def explain(
         self, graph: Data, rewirings: int = 16, seed: int = 0, deterministic: bool = False
     ) -> Explanation:
-        """The attention of each edge of a graph (see :mod:`grass_gnn.evaluation.explanation`).
+        """The attention of each edge of a graph (see :mod:`grass_gnn.evaluation.explain`).
 
         Args:
             graph: One graph.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import PreparedData, prepare_benchmark
-from grass_gnn.experiments.equal_time import count_parameters, same_size, train_for
+from grass_gnn.data.packed.prepare import PreparedData, prepare_benchmark
+from grass_gnn.experiments.budget import count_parameters, same_size, train_for
 from grass_gnn.locks import locked
-from grass_gnn.training import Run, train
+from grass_gnn.training.run import Run, train
 
 SIZES = (480, 60, 120)  # training, validation and test graphs
 # Of the baselines, which do not look at added edges. The learning rates are the best of 1e-3, 3e-3

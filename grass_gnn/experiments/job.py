@@ -13,15 +13,15 @@ from typing import Any
 import torch
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import PreparedData, prepare_benchmark
+from grass_gnn.data.packed.prepare import PreparedData, prepare_benchmark
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.protocol import predict_split
-from grass_gnn.experiments.budget import Budget
+from grass_gnn.experiments.budget import Budget, count_parameters, epochs_within, same_size
 from grass_gnn.experiments.catalogue import Cell
-from grass_gnn.experiments.equal_time import count_parameters, epochs_within, same_size
 from grass_gnn.files import read_json, write_json, write_text
-from grass_gnn.training import Interrupted, Run, train
 from grass_gnn.training.checkpoint import checkpoints
+from grass_gnn.training.fit import Interrupted
+from grass_gnn.training.run import Run, train
 
 CARD, RESULTS, ERROR, PREDICTIONS = "cell.json", "results.json", "error.json", "predictions.csv"
 SHOWN_PREDICTIONS = 2000  # that a report draws

@@ -17,14 +17,7 @@ from grass_gnn.errors import GrassError
 from grass_gnn.experiments.budget import Budget
 from grass_gnn.experiments.catalogue import Cell, Experiment, Filling
 from grass_gnn.experiments.grid import GRID, open_grid
-from grass_gnn.experiments.job import (
-    CARD,
-    ERROR,
-    PREDICTIONS,
-    RESULTS,
-    SHOWN_PREDICTIONS,
-    state,
-)
+from grass_gnn.experiments.job import CARD, ERROR, PREDICTIONS, RESULTS, SHOWN_PREDICTIONS, state
 from grass_gnn.files import read_json
 
 MIB, GIB = 2**20, 2**30

@@ -1,14 +1,62 @@
-"""One layer of GRASS as a PyG-style convolution that updates nodes and edges."""
+"""GRASS layers with their norms as one fused operation."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from grass_gnn.nn.fused import fused_layers
 from grass_gnn.nn.init import init_linear
-from grass_gnn.nn.norm import make_norm
-from grass_gnn.ops import LayerWeights, edge_order, grass_layer, use_native
+from grass_gnn.nn.norm import BatchNorm, layer_statistics, make_norm
+from grass_gnn.ops import (
+    EdgeOrder,
+    LayerWeights,
+    edge_order,
+    grass_layer,
+    grass_stack,
+    pack_weights,
+    use_native,
+)
+
+
+def fused_layers(
+    layers: Sequence[GRASSConv],
+    x: Tensor,
+    e: Tensor,
+    edge_index: Tensor,
+    order: EdgeOrder,
+    flip: bool = False,
+    first: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Run layers of equal settings on nodes [N, d] and edges [E, d].
+
+    The first of them is number ``first`` of the model. Statistics of batch norms are used,
+    or added up, as the norms themselves would.
+    """
+    norms = [norm for layer in layers for norm in (layer.node_norm, layer.edge_norm)]
+    given = [moments for norm in norms if (moments := layer_statistics(norm)) is not None]
+    removal = layers[0].edge_removal if layers[0].training else 0.0
+    out = grass_stack(
+        x,
+        e,
+        edge_index,
+        order,
+        pack_weights([layer.weights for layer in layers]),
+        residual_scale=layers[0].residual_scale,
+        flip=flip,
+        norm=layers[0].norm,  # type: ignore[arg-type]
+        removal=removal,
+        seed=int(torch.randint(2**62, ())) if removal else 0,
+        statistics=torch.stack(given).unflatten(0, (len(layers), 2)) if given else None,
+        first_layer=first,
+        synchronise=any(getattr(norm, "synchronised", False) for norm in norms)
+        and layers[0].training,
+    )
+    for norm, (mean, var) in zip(norms, out.statistics.flatten(0, 1), strict=True):
+        if isinstance(norm, BatchNorm) and norm.collecting:
+            norm.add(mean, var)
+    return out.x, out.e
 
 
 class GRASSConv(nn.Module):

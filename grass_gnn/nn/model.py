@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.batch import GraphBatch
-from grass_gnn.data.pyg import batch_from_data
+from grass_gnn.data.batch import GraphBatch, batch_from_data
 from grass_gnn.encoding import flip_signs
 from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
 from grass_gnn.nn.heads import GraphPooling, TaskHead
-from grass_gnn.nn.norm import InputNorm
+from grass_gnn.nn.norm import BatchAverages, InputNorm
 from grass_gnn.nn.stack import LayerStack
 
 
@@ -127,3 +126,36 @@ class GRASS(nn.Module):
             nodes[:, :k], edges, batch.node_graph, edge_graph, batch.num_graphs
         )
         return torch.cat([flipped, nodes[:, k:]], dim=1), edges
+
+
+# What turns a graph into the representations of its nodes and edges; the rest serves the head.
+BODY = ("node_features", "edge_features", "node_encoding", "edge_encoding", "layers")
+
+
+class FrozenGRASS(GRASS):
+    """A GRASS of which only the head is trained.
+
+    Its layers stay as they predict, in training too: no edge removal, and norms that use, and never
+    change, the statistics they came with. So a graph is represented just as it was before.
+    """
+
+    def __init__(self, config: GRASSConfig) -> None:
+        super().__init__(config)
+        for part in self.body:
+            part.requires_grad_(False)
+            for module in part.modules():
+                if isinstance(module, BatchAverages):
+                    module.frozen = True
+        self.train()
+
+    @property
+    def body(self) -> list[nn.Module]:
+        """The parts that are frozen."""
+        return [part for name in BODY if (part := getattr(self, name)) is not None]
+
+    def train(self, mode: bool = True) -> FrozenGRASS:
+        """Switch the head alone between training and evaluation."""
+        super().train(mode)
+        for part in self.body:
+            part.train(False)
+        return self

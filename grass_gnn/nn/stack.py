@@ -9,8 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from grass_gnn.config import ModelConfig
 from grass_gnn.data.batch import GraphBatch
 from grass_gnn.nn.alternatives import ReplacementConv
-from grass_gnn.nn.attention import GRASSConv
-from grass_gnn.nn.fused import fused_layers
+from grass_gnn.nn.attention import GRASSConv, fused_layers
 from grass_gnn.ops import use_native
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from grass_gnn.files import move_whole
 
-SOURCE_FOLDER = Path(__file__).parent
+SOURCE_FOLDER = Path(__file__).parent / "csrc"
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-pthread")
 SANITIZE_FLAGS = (
     "-O1",

@@ -1,20 +1,257 @@
-"""The layers of GRASS as one fused operation on the CPU, forward and backward.
+"""The fused layers as operations of ``torch.library``, over the C functions of this folder.
 
-``reference.py`` says what a layer computes.
+``grass_gnn::stack`` and ``grass_gnn::stack_backward`` hand raw pointers to ``forward.cpp`` and
+``backward.cpp``; :func:`grass_gnn.ops.grass_stack` is the function to call.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from grass_gnn.ops.operators import NORMS, stack
+from grass_gnn.ops import reuse
+from grass_gnn.ops.build import library
 from grass_gnn.ops.order import EdgeOrder
-from grass_gnn.ops.processes import joined
+from grass_gnn.ops.processes import Callback, SumsOfProcesses, joined
 from grass_gnn.ops.reference import LayerWeights
+
+NORMS = ("none", "batch", "instance")  # in the order of the C++
+Stack = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+class _Arguments(ctypes.Structure):
+    """``GrassStack`` of ``stack.h``, field by field."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("nodes", "edges", "graphs", "layers", "width")),
+        *((name, ctypes.c_int64) for name in ("threads", "first_layer", "seed")),
+        *((name, ctypes.c_int64) for name in ("norm", "flip", "output_bias")),
+        *((name, ctypes.c_double) for name in ("residual_scale", "removal")),
+        *((name, ctypes.c_void_p) for name in ("edge_index", "tail_ptr", "tail_order")),
+        *((name, ctypes.c_void_p) for name in ("head_ptr", "head_order", "graph_ptr")),
+        *((name, ctypes.c_void_p) for name in ("weights", "given", "x", "e", "x_out", "e_out")),
+        *((name, ctypes.c_void_p) for name in ("x_saved", "e_saved", "affine", "statistics")),
+        *((name, ctypes.c_void_p) for name in ("grad_x_out", "grad_e_out", "grad_x", "grad_e")),
+        ("grad_weights", ctypes.c_void_p),
+        ("add_up", Callback),
+    )
+
+
+def _call(
+    function: str,
+    x: Tensor,
+    e: Tensor,
+    weights: Tensor,
+    edge_index: Tensor,
+    order: list[Tensor],
+    settings: dict[str, Any],
+    tensors: dict[str, Tensor | None],
+    synchronise: bool,
+) -> None:
+    """Call a function of the library on contiguous forms of the tensors."""
+    names = ("tail_ptr", "tail_order", "head_ptr", "head_order", "graph_ptr")
+    tensors |= {"x": x, "e": e, "weights": weights, "edge_index": edge_index.long()}
+    tensors |= {name: part.int() for name, part in zip(names, order, strict=True)}
+    alive = {name: None if t is None else t.contiguous() for name, t in tensors.items()}
+    (nodes, width), (layers, size) = x.shape, weights.shape
+    sums = SumsOfProcesses() if synchronise else None
+    arguments = _Arguments(
+        nodes=nodes,
+        edges=e.size(0),
+        graphs=order[4].size(0) - 1,
+        layers=layers,
+        width=width,
+        threads=torch.get_num_threads(),
+        output_bias=size > 9 * width * width + 2 * width,
+        **settings,
+        **{name: None if t is None else t.data_ptr() for name, t in alive.items()},
+    )
+    if sums is not None:
+        arguments.add_up = sums.callback
+    status = getattr(library(), function)(ctypes.byref(arguments))
+    if status == 1:
+        raise ValueError("order does not fit edge_index, or an edge joins two graphs")
+    if status == 2:
+        raise MemoryError(f"{function} ran out of memory")
+    if sums is not None and sums.error is not None:
+        raise sums.error
+    if status != 0:
+        raise RuntimeError(f"{function} failed")
+
+
+def _settings(
+    residual_scale: float, flip: bool, norm: str, removal: float, seed: int, first_layer: int
+) -> dict[str, Any]:
+    return {
+        "residual_scale": residual_scale,
+        "flip": flip,
+        "norm": NORMS.index(norm),
+        "removal": removal,
+        "seed": seed,
+        "first_layer": first_layer,
+    }
+
+
+@torch.library.custom_op("grass_gnn::stack", mutates_args=(), device_types="cpu")
+def stack(
+    x: Tensor,
+    e: Tensor,
+    weights: Tensor,
+    edge_index: Tensor,
+    order: list[Tensor],
+    given: Tensor | None,
+    residual_scale: float,
+    flip: bool,
+    norm: str,
+    removal: float,
+    seed: int,
+    first_layer: int,
+    synchronise: bool,
+    save: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Run the layers of ``weights``.
+
+    Returns:
+        x and e, normalised; the statistics; and what the backward pass needs: the inputs of all
+        layers but the first (nodes, edges; empty unless ``save``), and each norm as an affine map.
+    """
+    outputs = _empty_outputs(x, e, weights, norm, order, save)
+    if save and len(weights) > 1:
+        outputs = (*outputs[:4], reuse.empty(*outputs[4].shape), outputs[5])
+    x_out, e_out, statistics, x_saved, e_saved, affine = outputs
+    if weights.size(0) == 0:
+        x_out.copy_(x)
+        e_out.copy_(e)
+        return outputs
+    settings = _settings(residual_scale, flip, norm, removal, seed, first_layer)
+    tensors = {
+        "given": given,
+        "x_out": x_out,
+        "e_out": e_out,
+        "x_saved": x_saved if save else None,
+        "e_saved": e_saved if save else None,
+        "affine": affine,
+        "statistics": statistics,
+    }
+    _call("grass_stack_forward", x, e, weights, edge_index, order, settings, tensors, synchronise)
+    return outputs
+
+
+def _empty_outputs(
+    x: Tensor, e: Tensor, weights: Tensor, norm: str, order: list[Tensor], save: bool
+) -> Stack:
+    layers, d = weights.size(0), x.size(1)
+    kept = max(layers - 1, 0) if save else 0
+    groups = max(order[4].size(0) - 1, 1) if norm == "instance" else 1
+    return (
+        x.new_empty(x.shape),
+        e.new_empty(e.shape),
+        x.new_zeros(layers, 2, 2, d),
+        x.new_empty(kept, *x.shape),
+        e.new_empty(kept, *e.shape),
+        x.new_zeros(layers, 2, groups, 2, d),
+    )
+
+
+@stack.register_fake
+def _stack_fake(
+    x: Tensor, e: Tensor, weights: Tensor, edge_index: Tensor, order: list[Tensor], *rest: Any
+) -> Stack:
+    _given, _residual_scale, _flip, norm, *_, save = rest
+    return _empty_outputs(x, e, weights, norm, order, save)
+
+
+@torch.library.custom_op("grass_gnn::stack_backward", mutates_args=(), device_types="cpu")
+def stack_backward(
+    grad_x_out: Tensor,
+    grad_e_out: Tensor,
+    x: Tensor,
+    e: Tensor,
+    weights: Tensor,
+    x_out: Tensor,
+    e_out: Tensor,
+    x_saved: Tensor,
+    e_saved: Tensor,
+    affine: Tensor,
+    edge_index: Tensor,
+    order: list[Tensor],
+    given: Tensor | None,
+    residual_scale: float,
+    flip: bool,
+    norm: str,
+    removal: float,
+    seed: int,
+    first_layer: int,
+    synchronise: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x, e and the weights, from those of the outputs."""
+    if weights.size(0) == 0:
+        return grad_x_out.clone(), grad_e_out.clone(), torch.empty_like(weights)
+    grads = x.new_empty(x.shape), e.new_empty(e.shape), weights.new_empty(weights.shape)
+    settings = _settings(residual_scale, flip, norm, removal, seed, first_layer)
+    tensors = {
+        "given": given,
+        "x_out": x_out,
+        "e_out": e_out,
+        "x_saved": x_saved,
+        "e_saved": e_saved,
+        "affine": affine,
+        "grad_x_out": grad_x_out,
+        "grad_e_out": grad_e_out,
+        "grad_x": grads[0],
+        "grad_e": grads[1],
+        "grad_weights": grads[2],
+    }
+    _call("grass_stack_backward", x, e, weights, edge_index, order, settings, tensors, synchronise)
+    return grads
+
+
+@stack_backward.register_fake
+def _stack_backward_fake(
+    grad_x_out: Tensor, grad_e_out: Tensor, x: Tensor, e: Tensor, weights: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), e.new_empty(e.shape), weights.new_empty(weights.shape)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Stack) -> None:
+    x, e, weights, edge_index, order, given, *settings, ctx.saves = inputs
+    x_out, e_out, _statistics, *kept = output
+    # Nobody asks for gradients of the rest; as zeros they would fill as much memory again.
+    ctx.mark_non_differentiable(*output[2:])
+    ctx.set_materialize_grads(False)
+    ctx.settings = settings
+    ctx.save_for_backward(x, e, weights, x_out, e_out, *kept, edge_index, given, *order)
+
+
+def _backward(
+    ctx: Any, grad_x: Tensor | None, grad_e: Tensor | None, *_: Tensor | None
+) -> tuple[Any, ...]:
+    if not ctx.saves:
+        raise RuntimeError("grass_gnn::stack was called with save=False, so it has no gradient")
+    saved = (
+        ctx.saved_tensors
+    )  # read once: under activation checkpointing, reading runs layers again
+    *tensors, edge_index, given = saved[:10]
+    order = list(saved[10:])
+    x, e = tensors[:2]
+    grads = torch.ops.grass_gnn.stack_backward(
+        torch.zeros_like(x) if grad_x is None else grad_x,
+        torch.zeros_like(e) if grad_e is None else grad_e,
+        *tensors,
+        edge_index,
+        order,
+        given,
+        *ctx.settings,
+    )
+    return (*grads, None, [None] * len(order), *[None] * 9)
+
+
+stack.register_autograd(_backward, setup_context=_setup_context)
+
 
 Norm = Literal["batch", "instance", "none"]
 

@@ -1,5 +1,10 @@
-"""Reports: the paper's numbers beside measured ones, as one page and as files of each table."""
+"""Reports of runs and of the paper's tables, as one page and as files."""
 
-from grass_gnn.report.page import write_report
+from grass_gnn._lazy import lazy_names
 
-__all__ = ["write_report"]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "page": ("write_report",),
+    },
+)

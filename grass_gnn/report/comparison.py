@@ -9,8 +9,15 @@ from grass_gnn.experiments.catalogue import Cell, Filling
 from grass_gnn.experiments.claims import Claim, Lookup, paper_claims, published_value
 from grass_gnn.experiments.measured import GridRecord
 from grass_gnn.experiments.published import GRASS_ROW, PublishedTable, published_table
-from grass_gnn.report.numbers import EMPTY, measured_text, published_text
-from grass_gnn.report.table import BEST, SECOND, Entry, ReportTable
+from grass_gnn.report.table import (
+    BEST,
+    EMPTY,
+    SECOND,
+    Entry,
+    ReportTable,
+    measured_text,
+    published_text,
+)
 
 ARROWS = {"lower": "↓", "higher": "↑"}
 COSTS = {

@@ -22,12 +22,11 @@ from grass_gnn.report.figures import (
     METRICS,
     grid_figures,
     predicted_against_true,
+    rewiring_figure,
     training_curves,
 )
-from grass_gnn.report.numbers import number
-from grass_gnn.report.rewired import rewiring_figure
 from grass_gnn.report.svg import ReportFigure
-from grass_gnn.report.table import Entry, ReportTable
+from grass_gnn.report.table import Entry, ReportTable, number
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from grass_gnn.experiments.theory import DEGREES, Point, Theory
+from grass_gnn.report.figures import rewiring_figure
 from grass_gnn.report.page import Section, write_page
-from grass_gnn.report.rewired import rewiring_figure
 from grass_gnn.report.svg import COLORS, INK, ReportFigure, axes, drawing
 from grass_gnn.report.table import Entry, ReportTable
 

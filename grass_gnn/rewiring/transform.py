@@ -10,11 +10,11 @@ from torch.utils.data import get_worker_info
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
-from grass_gnn.encoding.decomposed import decomposed_pairs_of
+from grass_gnn.encoding.drrwp import decomposed_pairs_of
 from grass_gnn.encoding.laplacian import laplacian_pairs
 from grass_gnn.encoding.rrwp import rrwp_pairs
-from grass_gnn.rewiring.others import complete_edges, random_edges
-from grass_gnn.rewiring.permutation import Variant, random_regular_edges
+from grass_gnn.rewiring.alternatives import complete_edges, random_edges
+from grass_gnn.rewiring.regular import Variant, random_regular_edges
 from grass_gnn.rewiring.seeds import graph_seeds, random_bits, step_seeds
 from grass_gnn.validation import check_choice, check_graph, check_non_negative_int
 

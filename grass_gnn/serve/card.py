@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation import TrainedModel
+from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json
 from grass_gnn.report.figures import METRICS
-from grass_gnn.report.numbers import number
+from grass_gnn.report.table import number
 from grass_gnn.serve.values import SPLITS
 from grass_gnn.serve.views import View
 

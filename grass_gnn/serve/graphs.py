@@ -14,16 +14,16 @@ import numpy as np
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from grass_gnn.data import PackedDataset
+from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation import TrainedModel, score
-from grass_gnn.evaluation.explanation import Explanation, explain_packed
-from grass_gnn.evaluation.pictures import graph_figure, layout
+from grass_gnn.evaluation.explain import Explanation, explain_packed, graph_figure, layout
+from grass_gnn.evaluation.metrics import score
 from grass_gnn.evaluation.run import find_data
+from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.progress import Progress, silent
 from grass_gnn.report.figures import METRICS
-from grass_gnn.report.numbers import number
 from grass_gnn.report.svg import COLORS
+from grass_gnn.report.table import number
 from grass_gnn.serve.limits import Limits, Refused
 from grass_gnn.serve.values import SPLITS, attention_facts, headline, output_names, picture, show
 

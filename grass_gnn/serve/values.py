@@ -10,9 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from grass_gnn.config import TaskConfig
-from grass_gnn.evaluation import Explanation
-from grass_gnn.evaluation.pictures import attention_range, shares_text
-from grass_gnn.report.numbers import number
+from grass_gnn.evaluation.explain import Explanation, attention_range, shares_text
+from grass_gnn.report.table import number
 
 SPLITS = {"test": "test", "val": "validation", "train": "training"}  # as people call them
 MOST_SHOWN = 12  # outputs of one prediction on the page

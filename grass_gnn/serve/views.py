@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from grass_gnn.evaluation import TrainedModel
+from grass_gnn.data.tables.schema import TableSchema
+from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.progress import Progress, silent
 from grass_gnn.serve.graphs import GraphView
 from grass_gnn.serve.limits import Limits
 from grass_gnn.serve.molecules import MoleculeView
-from grass_gnn.workflow.schema import TableSchema
 
 View = MoleculeView | GraphView
 

@@ -1,20 +1,22 @@
 """From a configuration and data to a trained model."""
 
-from grass_gnn.training.build import build_model, make_model
-from grass_gnn.training.fit import Interrupted
-from grass_gnn.training.follow import take_part
-from grass_gnn.training.losses import task_loss
-from grass_gnn.training.run import Run, check_folder, train
-from grass_gnn.training.schedule import learning_rate
+from grass_gnn._lazy import lazy_names
 
-__all__ = [
-    "Interrupted",
-    "Run",
-    "build_model",
-    "check_folder",
-    "learning_rate",
-    "make_model",
-    "take_part",
-    "task_loss",
-    "train",
-]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "build": (
+            "build_model",
+            "make_model",
+        ),
+        "fit": ("Interrupted",),
+        "follow": ("take_part",),
+        "losses": ("task_loss",),
+        "optim": ("learning_rate",),
+        "run": (
+            "Run",
+            "check_folder",
+            "train",
+        ),
+    },
+)

@@ -6,9 +6,9 @@ from dataclasses import astuple
 
 import torch
 
-from grass_gnn.baselines import Baseline
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import PreparedData
+from grass_gnn.data.packed.prepare import PreparedData
+from grass_gnn.nn.baselines import Baseline
 from grass_gnn.nn.model import GRASS
 
 

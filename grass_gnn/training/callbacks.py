@@ -14,9 +14,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from grass_gnn.data import PackedDataset
+from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation import validate
+from grass_gnn.evaluation.protocol import validate
 from grass_gnn.files import write_text
 from grass_gnn.hardware import peak_memory_mb
 from grass_gnn.training.finite import FiniteSteps

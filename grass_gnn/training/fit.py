@@ -13,7 +13,7 @@ from lightning.pytorch import Trainer
 from rich.console import Console
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import PreparedData
+from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.errors import GrassError
 from grass_gnn.hardware import peak_memory_mb
 from grass_gnn.locks import FolderLock

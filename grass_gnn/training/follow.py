@@ -14,17 +14,17 @@ from rich.console import Console
 from torch import nn
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import PackedDataset, PreparedData, open_prepared
+from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.data.packed.prepare import PreparedData, open_prepared
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.protocol import Evaluation
 from grass_gnn.locks import FolderLock
 from grass_gnn.nn.norm import reset_statistics
 from grass_gnn.training.build import build_model
+from grass_gnn.training.distributed import Team, find_team, join
 from grass_gnn.training.finite import NotFinite
 from grass_gnn.training.fit import Besides, Interrupted, fit_from
-from grass_gnn.training.join import find_team, join
 from grass_gnn.training.module import TrainingModule
-from grass_gnn.training.team import Team
 
 GRACE = 10  # seconds in which a process may say by itself that the leader is gone
 

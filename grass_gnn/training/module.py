@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import GraphLoader, PackedDataset, num_parts, training_loader
 from grass_gnn.data.batch import GraphBatch
+from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.data.packed.loader import GraphLoader, num_parts, training_loader
 from grass_gnn.errors import GrassError
 from grass_gnn.nn.norm import synchronise_norms
+from grass_gnn.training.distributed import ALONE, Team
 from grass_gnn.training.losses import task_loss
-from grass_gnn.training.optimizer import make_optimizer
-from grass_gnn.training.schedule import learning_rate
-from grass_gnn.training.team import ALONE, Team
+from grass_gnn.training.optim import learning_rate, make_optimizer
 
 
 class TrainingModule(LightningModule):

@@ -14,10 +14,17 @@ from rich.console import Console
 from torch import nn
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import PreparedData
+from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation import collect, evaluate, save_model, write_predictions
-from grass_gnn.evaluation.protocol import TEST, VALIDATION, Evaluation
+from grass_gnn.evaluation.protocol import (
+    TEST,
+    VALIDATION,
+    Evaluation,
+    collect,
+    evaluate,
+    write_predictions,
+)
+from grass_gnn.evaluation.trained import save_model
 from grass_gnn.files import remove_leftovers, write_json, write_text
 from grass_gnn.hardware import describe
 from grass_gnn.locks import FolderLock, locked
@@ -26,10 +33,10 @@ from grass_gnn.nn.norm import reset_statistics
 from grass_gnn.progress import Progress, reporting
 from grass_gnn.training.build import build_model
 from grass_gnn.training.checkpoint import FOLDER, read_checkpoint
+from grass_gnn.training.distributed import join
 from grass_gnn.training.finite import check_weights
 from grass_gnn.training.fit import Besides, fit_from
 from grass_gnn.training.follow import Outcome, Work, check_shares, follow
-from grass_gnn.training.join import join
 from grass_gnn.training.module import TrainingModule
 
 

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import prepare_benchmark
+from grass_gnn.data.packed.prepare import prepare_benchmark
 from grass_gnn.experiments.budget import Budget
 from grass_gnn.experiments.catalogue import experiment
 from grass_gnn.files import read_json, write_json, write_text
-from grass_gnn.training import train
+from grass_gnn.training.run import train
 
 HERE = Path(__file__).parent
 BUDGET = Budget("search", epochs=4, layers=6, graphs=4000, passes=3, rewirings=4, batch_size=50)

@@ -12,9 +12,9 @@ import shutil
 from pathlib import Path
 
 from grass_gnn import GRASSConfig
-from grass_gnn.data import prepare_benchmark
-from grass_gnn.experiments.equal_time import count_parameters, same_size, train_for
-from grass_gnn.training import train
+from grass_gnn.data.packed.prepare import prepare_benchmark
+from grass_gnn.experiments.budget import count_parameters, same_size, train_for
+from grass_gnn.training.run import train
 
 HERE = Path(__file__).parent
 GRASS = {

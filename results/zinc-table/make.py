@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 
 from grass_gnn import GRASSConfig, load_model
+from grass_gnn.api.fitting import fit_table
 from grass_gnn.evaluation.run import find_data
-from grass_gnn.experiments.equal_time import count_parameters, same_size, train_for
+from grass_gnn.experiments.budget import count_parameters, same_size, train_for
 from grass_gnn.files import read_json, write_json
-from grass_gnn.workflow.fit_table import fit_table
 
 HERE = Path(__file__).parent
 CUSTOMARY = {

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from grass_gnn import GRASSConfig
-from grass_gnn.data import PreparedData, prepare_benchmark
-from grass_gnn.evaluation import load_model, predict_split
+from grass_gnn.api.calibration import calibrate
+from grass_gnn.data.packed.prepare import PreparedData, prepare_benchmark
+from grass_gnn.evaluation.protocol import predict_split
+from grass_gnn.evaluation.trained import load_model
 from grass_gnn.experiments.measured import RunRecord
 from grass_gnn.files import read_json, write_json, write_text
 from grass_gnn.report.figures import training_curves
-from grass_gnn.training import train
-from grass_gnn.workflow import calibrate
+from grass_gnn.training.run import train
 
 HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1] / "grass_gnn" / "models" / "zinc"

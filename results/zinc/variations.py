@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from grass_gnn import GRASSConfig
-from grass_gnn.data import prepare_benchmark
+from grass_gnn.data.packed.prepare import prepare_benchmark
 from grass_gnn.files import read_json, write_json
-from grass_gnn.training import train
+from grass_gnn.training.run import train
 
 HERE = Path(__file__).parent
 SMALL = {

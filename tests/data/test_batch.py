@@ -2,8 +2,8 @@ import pytest
 import torch
 from random_graphs import CONFIG
 
-from grass_gnn.data import pack, rewire
-from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP
+from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP, rewire
+from grass_gnn.data.packed.build import pack
 from grass_gnn.encoding import rrwp_pairs
 from grass_gnn.ops import edge_order
 

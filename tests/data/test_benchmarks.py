@@ -8,7 +8,9 @@ import torch
 from official_files import SIZES, WRITERS, write_coco_sp, write_roman_empire
 
 from grass_gnn.config import GRASSConfig, preset_names
-from grass_gnn.data import BENCHMARKS, GraphLoader, found_locally, load_benchmark, prepare
+from grass_gnn.data.benchmarks.registry import BENCHMARKS, found_locally, load_benchmark
+from grass_gnn.data.packed.loader import GraphLoader
+from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.errors import GrassError
 
 REAL = {  # folder, training graphs, columns of x

@@ -5,14 +5,10 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from grass_gnn.data import (
-    Fingerprint,
-    content_hash,
-    dataset_statistics,
-    fingerprint,
-    generate_cluster,
-    load_benchmark,
-)
+from grass_gnn.data.benchmarks.fingerprint import Fingerprint, content_hash, fingerprint
+from grass_gnn.data.benchmarks.registry import load_benchmark
+from grass_gnn.data.benchmarks.sbm import generate_cluster
+from grass_gnn.data.benchmarks.statistics import dataset_statistics
 
 
 def test_the_hash_sees_every_tensor_and_the_order(graph) -> None:

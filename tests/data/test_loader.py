@@ -6,7 +6,9 @@ import torch
 from random_graphs import CONFIG, random_graph
 from torch import Tensor
 
-from grass_gnn.data import GraphBatch, GraphLoader, pack
+from grass_gnn.data.batch import GraphBatch
+from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.loader import GraphLoader
 from grass_gnn.errors import GrassError
 
 
@@ -155,7 +157,7 @@ def test_an_error_in_a_worker_reaches_the_caller(packed, monkeypatch) -> None:
         raise GrassError("This batch cannot be made.")
 
     one = loader(packed, workers=2)
-    monkeypatch.setattr("grass_gnn.data.loader.rewire", fail)
+    monkeypatch.setattr("grass_gnn.data.packed.loader.rewire", fail)
     with pytest.raises(GrassError, match="This batch cannot be made"):
         list(one)
     assert not worker_threads()

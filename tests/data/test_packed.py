@@ -9,8 +9,10 @@ from random_graphs import CONFIG, random_graph
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_undirected
 
-from grass_gnn.data import InputGraphs, PoolingStatistics, pack
-from grass_gnn.data.storage import TensorWriter, read_tensors
+from grass_gnn.data.batch import InputGraphs
+from grass_gnn.data.benchmarks.statistics import PoolingStatistics
+from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.store import TensorWriter, read_tensors
 from grass_gnn.encoding import decompose, laplacian_eigenvectors, node_degrees
 from grass_gnn.encoding import transition_probabilities as transitions
 from grass_gnn.errors import GrassError
@@ -49,7 +51,7 @@ def test_selected_graphs_are_the_graphs_laid_end_to_end(data: st.DataObject) -> 
 
 def test_packing_in_shards_changes_nothing(graphs, config, monkeypatch) -> None:
     whole = pack(graphs, config)
-    monkeypatch.setattr("grass_gnn.data.packing._SHARD", 4)
+    monkeypatch.setattr("grass_gnn.data.packed.build._SHARD", 4)
     parts = pack(graphs, config)
     ids = torch.arange(len(graphs))
     assert_same(parts.select(ids), whole.select(ids))

@@ -8,8 +8,9 @@ from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import GraphBatch, SampledLoader, pack, training_loader
-from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP, pair_encoding
+from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP, GraphBatch, pair_encoding
+from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.loader import SampledLoader, training_loader
 from grass_gnn.errors import GrassError
 
 NODES, EDGES = 60, 400

@@ -13,7 +13,8 @@ import torch
 from random_graphs import CONFIG, random_graph
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import GraphLoader, PreparedData, prepare
+from grass_gnn.data.packed.loader import GraphLoader
+from grass_gnn.data.packed.prepare import PreparedData, prepare
 from grass_gnn.errors import GrassError
 
 SPLITS = {
@@ -111,9 +112,9 @@ def test_a_full_disk(place: str, tmp_path: Path, monkeypatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    target = "storage.TensorWriter.append" if place == "append" else "cache.os.fsync"
+    target = "TensorWriter.append" if place == "append" else "os.fsync"
     with monkeypatch.context() as patch:
-        patch.setattr(f"grass_gnn.data.{target}", full)
+        patch.setattr(f"grass_gnn.data.packed.store.{target}", full)
         with pytest.raises(GrassError, match=r"cannot be written to .*: the disk is full\."):
             prepare(SPLITS, CONFIG, tmp_path)
     assert not entries(tmp_path)

@@ -4,7 +4,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import contains_self_loops, is_undirected
 
-from grass_gnn.data import generate_cluster, generate_pattern
+from grass_gnn.data.benchmarks.sbm import generate_cluster, generate_pattern
 
 
 def density(graph: Data, rows: torch.Tensor, columns: torch.Tensor) -> float:

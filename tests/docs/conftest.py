@@ -24,7 +24,7 @@ TINY = {
 
 
 def _molecules(count: int) -> list[dict[str, object]]:
-    from grass_gnn.workflow import EXAMPLE
+    from grass_gnn.api.fitting import EXAMPLE
 
     with Path(EXAMPLE).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))[20 : 20 + count]
@@ -56,7 +56,7 @@ def _write(path: Path, rows: list[dict[str, object]], columns: str = "") -> None
 @pytest.fixture(scope="session")
 def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the pages assume to be there."""
-    from grass_gnn.workflow import fit_table
+    from grass_gnn.api.fitting import fit_table
 
     folder, rows = tmp_path_factory.mktemp("pages"), _molecules(150)
     _write(folder / "molecules.csv", rows[:120], "name smiles logS logP pKa toxic temperature pH")
@@ -75,14 +75,14 @@ def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def working_folder(prepared_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of it to work in, where whatever is trained is small unless a page says otherwise."""
-    import grass_gnn.workflow
+    fitting_module = importlib.import_module("grass_gnn.api.fitting")
 
     folder = tmp_path / "work"
     shutil.copytree(prepared_folder, folder)
-    fitting = importlib.import_module("grass_gnn.workflow.plan")
+    fitting = importlib.import_module("grass_gnn.api.settings")
     suited = fitting.default_settings
     monkeypatch.setattr(fitting, "default_settings", lambda *sizes: {**suited(*sizes), **TINY})
-    monkeypatch.setattr(grass_gnn.workflow, "EXAMPLE", folder / "example.csv")
+    monkeypatch.setattr(fitting_module, "EXAMPLE", folder / "example.csv")
     monkeypatch.setenv("GRASS_OPS", "reference")
     monkeypatch.setenv("GRASS_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(folder)

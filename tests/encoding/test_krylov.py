@@ -7,8 +7,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from grass_gnn.encoding import decompose, decomposition, krylov, spectrum
-from grass_gnn.encoding.krylov import leading_eigenpairs
+from grass_gnn.encoding import decompose
+from grass_gnn.encoding import drrwp as decomposition
+from grass_gnn.encoding import eigen as krylov
+from grass_gnn.encoding import eigen as spectrum
+from grass_gnn.encoding.eigen import leading_eigenpairs
 from grass_gnn.progress import silent
 
 

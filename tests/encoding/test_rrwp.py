@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
-from grass_gnn.encoding import (
-    AddRRWP,
-    rrwp,
-    rrwp_nodes,
-    rrwp_pairs,
-    transition_probabilities,
-)
-from grass_gnn.encoding.walks import walk_native, walk_torch
+from grass_gnn.encoding import AddRRWP, dense_rrwp, rrwp_nodes, rrwp_pairs, transition_probabilities
+from grass_gnn.encoding.rrwp import walk_native, walk_torch
 from grass_gnn.ops import build
 
 WALKS = [
@@ -45,7 +39,7 @@ def all_pairs(num_nodes: int) -> torch.Tensor:
 @given(graphs(), st.integers(1, 20))
 def test_rrwp_is_the_powers_of_the_transition_matrix(case: Case, k: int) -> None:
     np.testing.assert_allclose(
-        rrwp(case.edge_index, case.num_nodes, k, case.weight), powers(case, k), atol=1e-6
+        dense_rrwp(case.edge_index, case.num_nodes, k, case.weight), powers(case, k), atol=1e-6
     )
 
 
@@ -55,7 +49,7 @@ def test_special_graphs(case: Case, both_directions: bool) -> None:
     case = case.symmetric() if both_directions else case
     expected = powers(case, 7)
     np.testing.assert_allclose(
-        rrwp(case.edge_index, case.num_nodes, 7, case.weight), expected, atol=1e-6
+        dense_rrwp(case.edge_index, case.num_nodes, 7, case.weight), expected, atol=1e-6
     )
     transition = transition_probabilities(*case)
     found = rrwp_nodes(case.edge_index, case.num_nodes, 7, transition)
@@ -103,7 +97,7 @@ def test_a_batch_equals_its_graphs(walk, cases: list[Case], random) -> None:
 
 @pytest.mark.parametrize("walk", WALKS)
 def test_large_graphs_are_walked_in_blocks_of_end_nodes(walk, monkeypatch) -> None:
-    monkeypatch.setattr("grass_gnn.encoding.walks._BLOCK_NUMBERS", 700 * 100)
+    monkeypatch.setattr("grass_gnn.encoding.rrwp._BLOCK_NUMBERS", 700 * 100)
     graph = nx.gnp_random_graph(700, 0.01, seed=0, directed=True)
     case = Case(edges(*graph.edges), 700, None)
     pairs = torch.randint(0, 700, (2, 3000), generator=torch.Generator().manual_seed(0))
@@ -119,9 +113,9 @@ def test_large_graphs_are_walked_in_blocks_of_end_nodes(walk, monkeypatch) -> No
 def test_native_walks_do_not_depend_on_the_number_of_threads(monkeypatch) -> None:
     case = Case(edges(*nx.gnp_random_graph(300, 0.05, seed=0).edges), 300, None).symmetric()
     arguments = (all_pairs(300), case.edge_index, transition_probabilities(*case))
-    monkeypatch.setattr("grass_gnn.encoding.walks._THREAD_NUMBERS", 1 << 60)
+    monkeypatch.setattr("grass_gnn.encoding.rrwp._THREAD_NUMBERS", 1 << 60)
     alone = walk_native(*arguments, torch.tensor([0, 300]), 4, True)
-    monkeypatch.setattr("grass_gnn.encoding.walks._THREAD_NUMBERS", 0)
+    monkeypatch.setattr("grass_gnn.encoding.rrwp._THREAD_NUMBERS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert torch.equal(walk_native(*arguments, torch.tensor([0, 300]), 4, True), alone)
 
@@ -145,18 +139,18 @@ def test_rows_sum_to_one_after_many_steps(walk, degree: int) -> None:
 
 @given(graphs())
 def test_rows_sum_to_one_where_the_walk_can_go_on(case: Case) -> None:
-    first = rrwp(case.edge_index, case.num_nodes, 1, case.weight)[0].double().sum(1)
+    first = dense_rrwp(case.edge_index, case.num_nodes, 1, case.weight)[0].double().sum(1)
     has_edge = torch.from_numpy(case.adjacency().sum(1) > 0)
     torch.testing.assert_close(first, has_edge.double(), atol=1e-6, rtol=0)
     both = case.symmetric()
-    total = rrwp(both.edge_index, both.num_nodes, 20, both.weight).double().sum(2)
+    total = dense_rrwp(both.edge_index, both.num_nodes, 20, both.weight).double().sum(2)
     has_edge = torch.from_numpy(both.adjacency().sum(1) > 0)
     torch.testing.assert_close(total, has_edge.double().expand(20, -1), atol=1e-6, rtol=0)
 
 
 def test_reference_setting_is_obeyed(monkeypatch) -> None:
     monkeypatch.setenv("GRASS_OPS", "reference")
-    monkeypatch.setattr("grass_gnn.encoding.walks.walk_native", None)
+    monkeypatch.setattr("grass_gnn.encoding.rrwp.walk_native", None)
     case = SPECIAL["two nodes"].symmetric()
     found = rrwp_pairs(case.edge_index, case.edge_index, torch.ones(2), 2, 3)
     assert found.tolist() == [[1, 0, 1, 1, 0, 1]] * 2
@@ -166,7 +160,7 @@ def test_k_must_be_positive() -> None:
     case = SPECIAL["two nodes"]
     for k in (0, -1):
         with pytest.raises(ValueError, match=f"k must be at least 1, not {k}"):
-            rrwp(case.edge_index, 2, k)
+            dense_rrwp(case.edge_index, 2, k)
         with pytest.raises(ValueError, match="k must be at least 1"):
             AddRRWP(k)
     with pytest.raises(TypeError, match="k must be an integer"):

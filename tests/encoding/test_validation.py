@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from grass_gnn import validation
-from grass_gnn.encoding import node_degrees, rrwp, rrwp_pairs, transition_probabilities
+from grass_gnn.encoding import dense_rrwp, node_degrees, rrwp_pairs, transition_probabilities
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_bad_weights(weight: list[float], message: str) -> None:
 
 def test_int32_edges_are_fine() -> None:
     edge_index = torch.tensor([[0, 1], [1, 0]])
-    assert torch.equal(rrwp(edge_index.int(), 2, 3), rrwp(edge_index, 2, 3))
+    assert torch.equal(dense_rrwp(edge_index.int(), 2, 3), dense_rrwp(edge_index, 2, 3))
     transition = transition_probabilities(edge_index.int(), 2)
     assert rrwp_pairs(edge_index.int(), edge_index.int(), transition, 2, 3).shape == (2, 6)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from grass_gnn import load_model
+from grass_gnn.api.calibration import calibrate
 from grass_gnn.cli import main
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation import evaluate_run
+from grass_gnn.evaluation.run import evaluate_run
 from grass_gnn.evaluation.trained import SHIPPED, shipped_models
 from grass_gnn.files import read_json
-from grass_gnn.workflow import calibrate
 
 RESULTS = Path(__file__).parents[2] / "results" / "zinc"
 

@@ -7,7 +7,10 @@ import torch
 from torch_geometric.data import Data
 
 from grass_gnn import GRASS, GRASSConfig, GrassError
-from grass_gnn.data import GraphLoader, PackedDataset, pack, rewire
+from grass_gnn.data.batch import rewire
+from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.data.packed.loader import GraphLoader
 from grass_gnn.evaluation import streamed
 from grass_gnn.evaluation.protocol import collect, evaluate, predict_split
 from grass_gnn.evaluation.streamed import is_streamed, predict_streamed

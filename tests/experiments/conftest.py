@@ -2,7 +2,7 @@
 
 import pytest
 
-from grass_gnn.data import prepare
+from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.experiments.job import Source
 from grass_gnn.testing import random_input
 

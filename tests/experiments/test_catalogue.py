@@ -8,9 +8,8 @@ from tiny_grids import TINY
 
 from grass_gnn import GrassError
 from grass_gnn.config import preset_names, setting_names
-from grass_gnn.experiments.budget import BUDGETS
+from grass_gnn.experiments.budget import BUDGETS, count_parameters
 from grass_gnn.experiments.catalogue import experiment, experiments
-from grass_gnn.experiments.equal_time import count_parameters
 from grass_gnn.experiments.job import Job, Source, run_job
 from grass_gnn.experiments.published import published_table
 from grass_gnn.files import read_json

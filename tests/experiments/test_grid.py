@@ -17,7 +17,7 @@ from grass_gnn.experiments.budget import BUDGETS, make_budget
 from grass_gnn.experiments.grid import Grid
 from grass_gnn.experiments.job import Source
 from grass_gnn.experiments.measured import GridRecord
-from grass_gnn.experiments.processes import _ending, in_processes
+from grass_gnn.experiments.runners import _ending, in_processes
 from grass_gnn.files import read_json
 
 GRASS_GNN = [sys.executable, "-c", "import sys; from grass_gnn.cli import main; sys.exit(main())"]

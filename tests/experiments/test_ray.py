@@ -7,7 +7,7 @@ from grass_gnn import GrassError
 from grass_gnn.experiments.grid import Grid
 from grass_gnn.experiments.job import Source
 from grass_gnn.experiments.measured import GridRecord
-from grass_gnn.experiments.ray_cluster import on_cluster
+from grass_gnn.experiments.runners import on_cluster
 from grass_gnn.files import read_json
 
 ray = pytest.importorskip("ray", reason="the extra 'cluster' (Ray) is not installed")

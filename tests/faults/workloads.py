@@ -14,17 +14,21 @@ import numpy as np
 import torch
 
 from grass_gnn import GRASS, GRASSConfig, load_model
-from grass_gnn.data import GraphLoader, pack, prepare
-from grass_gnn.data.cache import CacheEntry
-from grass_gnn.evaluation import save_model, write_predictions
+from grass_gnn.api.embedding import _write_npz
+from grass_gnn.api.fitting import fit_table
+from grass_gnn.api.prediction import predict_table
+from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.loader import GraphLoader
+from grass_gnn.data.packed.prepare import prepare
+from grass_gnn.data.packed.store import CacheEntry
+from grass_gnn.evaluation.protocol import write_predictions
+from grass_gnn.evaluation.trained import save_model
 from grass_gnn.files import write_json, write_text, write_whole
 from grass_gnn.testing import random_input
-from grass_gnn.training import train
 from grass_gnn.training.checkpoint import WholeCheckpointIO, checkpoints, read_checkpoint
 from grass_gnn.training.finite import save_batch
-from grass_gnn.workflow import fit_table, predict_table
-from grass_gnn.workflow.embed import _write_npz
-from grass_gnn.workflow.similarity import SimilarityReference
+from grass_gnn.training.run import train
+from grass_gnn.uncertainty.similarity import SimilarityReference
 
 CONFIG = GRASSConfig().override(
     {

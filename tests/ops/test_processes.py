@@ -6,8 +6,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import pack
 from grass_gnn.data.batch import rewire
+from grass_gnn.data.packed.build import pack
 from grass_gnn.nn import GRASS
 from grass_gnn.nn.norm import synchronise_norms
 from grass_gnn.ops import build, processes

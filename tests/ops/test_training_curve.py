@@ -3,10 +3,10 @@
 import torch
 
 from grass_gnn import GRASS, GRASSConfig
-from grass_gnn.data import pack
 from grass_gnn.data.batch import rewire
+from grass_gnn.data.packed.build import pack
 from grass_gnn.testing import random_input
-from grass_gnn.training import task_loss
+from grass_gnn.training.losses import task_loss
 
 
 def losses(ops, monkeypatch):

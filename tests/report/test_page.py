@@ -12,10 +12,15 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.experiments.catalogue import experiments
 from grass_gnn.experiments.measured import GridRecord, RunRecord
 from grass_gnn.experiments.theory import Point, SimpleDraw, Theory
-from grass_gnn.report import write_report
 from grass_gnn.report.comparison import claims_table, comparison_tables
-from grass_gnn.report.figures import added_edges, predicted_against_true
-from grass_gnn.report.rewired import poorly_connected, rewired, spectral_gap
+from grass_gnn.report.figures import (
+    added_edges,
+    poorly_connected,
+    predicted_against_true,
+    rewired,
+    spectral_gap,
+)
+from grass_gnn.report.page import write_report
 from grass_gnn.report.theory import checks, write_theory_page
 from grass_gnn.training.run import config_toml
 

@@ -7,8 +7,7 @@ import pytest
 
 from grass_gnn.experiments.measured import Measured
 from grass_gnn.report.comparison import best_two
-from grass_gnn.report.numbers import duration, measured_text, number
-from grass_gnn.report.table import BEST, SECOND, Entry, ReportTable
+from grass_gnn.report.table import BEST, SECOND, Entry, ReportTable, duration, measured_text, number
 
 TABLE = ReportTable(
     "example",

@@ -15,7 +15,7 @@ from grass_gnn.encoding import (
     AddRRWP,
     decompose,
     decomposed_pairs,
-    rrwp,
+    dense_rrwp,
 )
 from grass_gnn.rewiring import AddRandomRegularEdges, complete_edges
 
@@ -83,7 +83,7 @@ def test_a_rewired_batch_can_be_taken_apart(name: str) -> None:
 def test_encodings_of_all_edges_are_filled_in() -> None:
     plain = molecule()
     data = AddRandomRegularEdges(4)(AddRRWP(6)(molecule()))
-    powers, (i, j) = rrwp(plain.edge_index, 23, 6), data.edge_index
+    powers, (i, j) = dense_rrwp(plain.edge_index, 23, 6), data.edge_index
     torch.testing.assert_close(data.edge_rrwp, torch.cat([powers[:, i, j], powers[:, j, i]]).t())
 
     data = AddRandomRegularEdges(4)(AddDecomposedRRWP(6)(molecule()))

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from grass_gnn.data.downloads import take_from_archive
+from grass_gnn.data.benchmarks.downloads import take_from_archive
 from grass_gnn.errors import GrassError
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from local_server import serving
 
-from grass_gnn.data import BENCHMARKS, downloads, load_benchmark
-from grass_gnn.data.downloads import BrokenDownloadError, Source, fetch
+from grass_gnn.data.benchmarks import downloads
+from grass_gnn.data.benchmarks.downloads import BrokenDownloadError, Source, fetch
+from grass_gnn.data.benchmarks.registry import BENCHMARKS, load_benchmark
 from grass_gnn.errors import GrassError
 
 DATA = bytes(range(256)) * 400

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from fuzz.models import tiny_model
-from grass_gnn.data.spreadsheets import guard
+from grass_gnn.api.prediction import predict_table
+from grass_gnn.data.tables.files import guard
 from grass_gnn.errors import GrassError
 from grass_gnn.report.page import Detail, Section, write_page, write_report
 from grass_gnn.report.svg import ReportFigure, axes, drawing
 from grass_gnn.report.table import Entry, ReportTable
-from grass_gnn.workflow.predict import predict_table
 
 SCRIPT = "<script>alert(1)</script>"
 QUOTED = '"><img src=x onerror=alert(1)>'

@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from grass_gnn.api.graphs import divide, infer_graph_task, infer_input, read_graphs
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data import pack
 from grass_gnn.data.checking import check_sizes
+from grass_gnn.data.packed.build import pack
 from grass_gnn.errors import GrassError
-from grass_gnn.workflow.convert import read_graphs
-from grass_gnn.workflow.inference import divide, infer_graph_task, infer_input
 
 
 def small(**values: Any) -> Data:

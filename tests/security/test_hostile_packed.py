@@ -8,8 +8,8 @@ import pytest
 from safetensors.torch import load_file, save
 
 from fuzz.models import GRAPHS, write_packed
-from grass_gnn.data import open_prepared
-from grass_gnn.data.cache import hash_files
+from grass_gnn.data.packed.prepare import open_prepared
+from grass_gnn.data.packed.store import hash_files
 from grass_gnn.errors import GrassError
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from grass_gnn.data import load_benchmark
-from grass_gnn.data.pickles import load_data
+from grass_gnn.api.graphs import read_graphs
+from grass_gnn.data.benchmarks.raw import load_data
+from grass_gnn.data.benchmarks.registry import load_benchmark
 from grass_gnn.errors import GrassError
-from grass_gnn.workflow.convert import read_graphs
 
 
 class Hostile:

@@ -8,14 +8,14 @@ from starlette.testclient import TestClient
 
 from fuzz.models import write_calibration
 from grass_gnn import GRASS, GRASSConfig
-from grass_gnn.data import prepare
-from grass_gnn.data.molecules import MoleculeReader
-from grass_gnn.data.sbm import SPLITS
-from grass_gnn.evaluation import save_model
+from grass_gnn.data.benchmarks.sbm import SPLITS
+from grass_gnn.data.packed.prepare import prepare
+from grass_gnn.data.tables.molecules import MoleculeReader
+from grass_gnn.evaluation.trained import save_model
 from grass_gnn.files import write_json
-from grass_gnn.serve import Limits
+from grass_gnn.serve.limits import Limits
 from grass_gnn.testing import random_input
-from grass_gnn.workflow.similarity import SimilarityReference
+from grass_gnn.uncertainty.similarity import SimilarityReference
 
 pytest.importorskip("rdkit")
 

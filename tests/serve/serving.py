@@ -1,8 +1,9 @@
 """Small models, and the page of some of them."""
 
-from grass_gnn.serve import make_app, open_view
+from grass_gnn.serve.app import make_app
 from grass_gnn.serve.card import model_card
-from grass_gnn.workflow import load_models
+from grass_gnn.serve.views import open_view
+from grass_gnn.uncertainty.ensembles import load_models
 
 MOLECULES = {"input.nodes.kind": "ogb-atom", "input.edges.kind": "ogb-bond"}
 TINY = {

@@ -7,7 +7,7 @@ import torch
 
 from grass_gnn import load_model
 from grass_gnn.evaluation.run import find_data
-from grass_gnn.serve import Limits
+from grass_gnn.serve.limits import Limits
 
 NODES = {
     "input__nodes__sizes": [3],

@@ -5,8 +5,7 @@ import threading
 
 import pytest
 
-from grass_gnn.serve import Limits
-from grass_gnn.serve.limits import Refused, Turns, is_loopback
+from grass_gnn.serve.limits import Limits, Refused, Turns, is_loopback
 from grass_gnn.serve.molecules import MoleculeView
 
 

@@ -8,9 +8,10 @@ import re
 import pytest
 
 from grass_gnn import load_model
+from grass_gnn.api.prediction import predict_table
 from grass_gnn.data.batch import ADDED_EDGE
-from grass_gnn.data.molecules import MoleculeReader
-from grass_gnn.workflow import load_models, predict_table
+from grass_gnn.data.tables.molecules import MoleculeReader
+from grass_gnn.uncertainty.ensembles import load_models
 
 HOSTILE = [
     *("C(", "[" * 3000, "C" * 30_000, "C1CC%99", "[U+9999]", "é☃", "\x00C", "C\x00", "%00"),

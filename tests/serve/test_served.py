@@ -18,7 +18,8 @@ from serving import page_of
 
 import grass_gnn.serve
 from grass_gnn.cli import main
-from grass_gnn.serve import Address, Limits
+from grass_gnn.serve.limits import Limits
+from grass_gnn.serve.server import Address
 
 
 def test_the_command_serves_until_ctrl_c(run):

@@ -16,8 +16,8 @@ from small_runs import CASES, config, data
 from grass_gnn import GrassError
 from grass_gnn.ops import build
 from grass_gnn.training import module as training_module
-from grass_gnn.training import train
 from grass_gnn.training.module import CountBatches, TrainingModule
+from grass_gnn.training.run import train
 
 RANK = int(os.environ["LOCAL_RANK"])
 

@@ -6,7 +6,7 @@ import torch
 from test_run import SETTINGS
 
 from grass_gnn import GRASSConfig
-from grass_gnn.data import prepare
+from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.testing import random_input
 
 REGRESSION = {"task.outputs": 2, "task.missing": True}

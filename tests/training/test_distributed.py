@@ -18,14 +18,13 @@ from safetensors.torch import load_file
 from small_runs import CASES, config, data
 
 from grass_gnn import GrassError
+from grass_gnn.api.fitting import EXAMPLE
 from grass_gnn.cli import main
 from grass_gnn.ops import build
-from grass_gnn.training import train
 from grass_gnn.training.checkpoint import WholeCheckpointIO, read_checkpoint
-from grass_gnn.training.join import find_team
+from grass_gnn.training.distributed import Team, find_team
 from grass_gnn.training.module import TrainingModule
-from grass_gnn.training.team import Team
-from grass_gnn.workflow import EXAMPLE
+from grass_gnn.training.run import train
 
 HERE = Path(__file__).parent
 LAUNCHERS = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_NTASKS")

@@ -16,11 +16,11 @@ from grass_gnn import GRASSConfig, GrassError, fit
 from grass_gnn.evaluation import protocol
 from grass_gnn.nn.norm import InputNorm
 from grass_gnn.training import module as training_module
-from grass_gnn.training import train
 from grass_gnn.training.checkpoint import read_checkpoint
 from grass_gnn.training.finite import FiniteSteps, check_weights
 from grass_gnn.training.module import CountBatches
-from grass_gnn.training.optimizer import make_optimizer
+from grass_gnn.training.optim import make_optimizer
+from grass_gnn.training.run import train
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from grass_gnn import GRASSConfig, GrassError, load_model
-from grass_gnn.data import prepare
+from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.testing import random_input
-from grass_gnn.training import train
 from grass_gnn.training.checkpoint import checkpoints, read_checkpoint
 from grass_gnn.training.module import CountBatches
+from grass_gnn.training.run import train
 
 SETTINGS = {
     "input.nodes.kind": "index",

@@ -10,11 +10,13 @@ import torch
 from torch_geometric.data import Data
 
 from grass_gnn import GRASSConfig, fit, load_model
-from grass_gnn.data import prepare
-from grass_gnn.encoding import decomposition, krylov
+from grass_gnn.data.packed.prepare import prepare
+from grass_gnn.encoding import drrwp as decomposition
+from grass_gnn.encoding import eigen as krylov
 from grass_gnn.errors import GrassError
-from grass_gnn.training import Interrupted, train
+from grass_gnn.training.fit import Interrupted
 from grass_gnn.training.module import CountBatches
+from grass_gnn.training.run import train
 
 SPLITS = ("train", "val", "test")
 SETTINGS = {

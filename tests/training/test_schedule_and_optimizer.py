@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from grass_gnn.config import TrainingConfig
-from grass_gnn.training.optimizer import make_optimizer
-from grass_gnn.training.schedule import learning_rate
+from grass_gnn.training.optim import learning_rate, make_optimizer
 
 
 def rate(step, total, **settings):

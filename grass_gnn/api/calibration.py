@@ -1,0 +1,247 @@
+"""Rows that models were not trained on, to see how far their predictions can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grass_gnn.data.checking import CheckedGraph
+from grass_gnn.data.packed.build import pack_checked
+from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.data.tables.schema import TableSchema, read_known_rows
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.metrics import rank_correlation
+from grass_gnn.evaluation.run import find_data
+from grass_gnn.evaluation.trained import TrainedModel
+from grass_gnn.progress import Progress, silent
+from grass_gnn.rewiring import graph_seeds
+from grass_gnn.uncertainty.calibration import (
+    Calibration,
+    ProbabilityCalibration,
+    SpreadCalibration,
+    calibration_error,
+    checksums,
+    file_name,
+    fit_scale,
+    fit_temperature,
+    log_loss,
+    miscalibration_area,
+    with_temperature,
+)
+from grass_gnn.uncertainty.ensembles import Ensemble, Spread, combine, load_models, run_folders
+from grass_gnn.uncertainty.plot import draw_coverage, draw_reliability
+
+_ELSE = "name a table of rows that no run has seen (--data)"
+
+
+def validation_rows(models: Sequence[TrainedModel]) -> tuple[list[PackedDataset], Tensor]:
+    """The first run's validation split, without what another run was trained on.
+
+    Returns:
+        The graphs as each model takes them, and their targets [M] or [M, outputs].
+    """
+    first = models[0]
+    try:
+        prepared = find_data(first)
+        if "val" not in prepared.splits:
+            raise GrassError(f"The run {first.folder} has no validation split.")
+        others = [find_data(model).train for model in models[1:]]
+    except GrassError as error:
+        raise GrassError(f"{error} Bring data/ of the run back, or {_ELSE}.") from None
+    val = prepared.val
+    target = val.tensors["y"]
+    if val.mask_name is not None:
+        target = target[val.tensors[val.mask_name]]
+    if not others:
+        return [val], target
+    Ensemble(models)  # raises unless they answer the same question
+    own, seen = _identities(val), torch.cat([_identities(train) for train in others])
+    kept = torch.nonzero(~torch.isin(own, seen)).flatten()
+    if not len(kept):
+        raise GrassError(
+            f"Each of the {len(val)} validation rows of {first.folder} was trained on by another "
+            f"run: train them with the same --split-seed (or split column), or {_ELSE}."
+        )
+    graphs = _unpack(val, kept)
+    return [pack_checked(graphs, model.config) for model in models], target[kept]
+
+
+def table_rows(
+    models: Sequence[TrainedModel], path: str | Path
+) -> tuple[list[PackedDataset], Tensor]:
+    """The rows of a table that have targets; returns what :func:`validation_rows` does."""
+    ensemble = Ensemble(models)
+    read = read_known_rows(path, ensemble.schema, ensemble.task)
+    graphs, targets = [], []
+    for molecule, (target, numbers) in zip(read.molecules, read.values, strict=True):
+        if molecule is not None and target:
+            graphs.append(molecule.checked(numbers))
+            targets.append(target)
+    found = torch.tensor(targets)  # [M, outputs]
+    if ensemble.task.kind == "classification":
+        found = found.flatten().long()  # [M]
+    return [pack_checked(graphs, model.config) for model in models], found
+
+
+def _identities(dataset: PackedDataset) -> Tensor:
+    """A hash of each graph [B]: atoms, bonds and their features."""
+    graphs = dataset.select(torch.arange(len(dataset)))
+    return graph_seeds(graphs.edge_index, graphs.graph_ptr, x=graphs.x, edge_attr=graphs.edge_attr)
+
+
+def _unpack(dataset: PackedDataset, ids: Tensor) -> list[CheckedGraph]:
+    """Molecules of a packed dataset, to be encoded for another model."""
+    found = []
+    for number in ids.split(1):
+        graph = dataset.select(number)
+        found.append(
+            CheckedGraph(
+                num_nodes=int(graph.graph_ptr[-1]),
+                edge_index=graph.edge_index,
+                x=graph.x,
+                edge_attr=graph.edge_attr,
+                y=None,
+                weight=None,
+                descriptors=graph.descriptors,
+                masks={},
+            )
+        )
+    return found
+
+
+FEWEST = 10  # rows from which a factor is taken
+# A molecule that no rewiring changes, such as a single atom, has no spread but rounding errors.
+_NO_SPREAD = 1e-3  # of the median
+
+
+def calibrate(
+    run: str | Path,
+    ensemble: Sequence[str | Path] = (),
+    *,
+    rewirings: int = 16,
+    data: str | Path | None = None,
+    seed: int = 0,
+    store: bool = True,
+    progress: Progress = silent,
+) -> Calibration:
+    """Compare a model's error bars with its errors, on rows that it was not trained on.
+
+    A plot goes into the run folder, and the factors, which ``predict`` then applies.
+
+    Args:
+        run: The run folder.
+        ensemble: Other runs that are averaged with it.
+        rewirings: Rewirings that predictions are averaged over.
+        data: A table of molecules with targets; the run's validation split if not given.
+        seed: Of the rewirings.
+        store: Whether ``predict`` is to apply what is found.
+        progress: Told how many models have predicted.
+    """
+    models = load_models([run, *ensemble])
+    folder = run_folders(run)[0]
+    if models[0].folder != folder:
+        raise GrassError(f"The model {run} comes with the package: calibrate a copy of its folder.")
+    datasets, target = table_rows(models, data) if data is not None else validation_rows(models)
+    found = []
+    for model, dataset in zip(models, datasets, strict=True):
+        found.append(model.predict_packed(dataset, rewirings, seed))
+        progress("Predicting", len(found), len(models))
+    picture = folder / f"{file_name(models)}.png"
+    task, spread = models[0].config.task, combine(found)
+    spreads, probabilities = [], None
+    if task.kind == "regression":
+        spreads = _check_spreads(spread, target, _names(models[0]), picture)
+    else:
+        probabilities = _check_probabilities(task.kind, spread.mean, target, picture)
+    result = Calibration(
+        kind=task.kind,
+        models=checksums(models),
+        rewirings=rewirings,
+        rows=len(target),
+        source="validation split" if data is None else Path(data).name,
+        targets=spreads,
+        probabilities=probabilities,
+    )
+    if store:
+        result.save(folder)
+    return result
+
+
+def _names(model: TrainedModel) -> list[str]:
+    schema = TableSchema.from_card(model.card)
+    outputs = model.config.task.outputs
+    return schema.targets if schema is not None else [f"y{number}" for number in range(outputs)]
+
+
+def _check_spreads(
+    spread: Spread, target: Tensor, names: Sequence[str], picture: Path
+) -> list[SpreadCalibration]:
+    """Every target of a regression: its coverage, before and after scaling."""
+    error = target.view_as(spread.mean).double() - spread.mean.double()  # [M, outputs]
+    found, scores = [], {}
+    for number, name in enumerate(names):
+        known = ~error[:, number].isnan()
+        std, own = spread.std[known, number].double(), error[known, number]
+        spreads = std > _NO_SPREAD * std.median() if len(std) else std > 0
+        z = (own[spreads] / std[spreads]).numpy()
+        if len(std) and not len(z):
+            raise GrassError(
+                "The predictions have no spread: give more --rewirings, or an --ensemble."
+            )
+        _check_count(len(z))
+        scale = fit_scale(z)
+        if not scale:
+            raise GrassError(f"The predictions of {name} have no error: there is nothing to fit.")
+        scores[name] = z
+        found.append(
+            SpreadCalibration(
+                target=name,
+                scale=scale,
+                rows=len(z),
+                without_spread=int((~spreads).sum()),
+                rank_correlation=rank_correlation(std[:, None], own.abs()[:, None]),
+                area=miscalibration_area(z),
+                scaled_area=miscalibration_area(z / scale),
+                within=_within(z),
+                scaled_within=_within(z / scale),
+            )
+        )
+    draw_coverage(scores, {one.target: one.scale for one in found}, picture)
+    return found
+
+
+def _check_probabilities(
+    kind: str, probability: Tensor, target: Tensor, picture: Path
+) -> ProbabilityCalibration:
+    """The probabilities of a classification, before and after temperature scaling."""
+    target = target if kind == "classification" else target.view_as(probability)
+    _check_count(len(target))
+    temperature = fit_temperature(kind, probability, target)
+    scaled = with_temperature(kind, probability, temperature)
+    draw_reliability(kind, probability, target, temperature, picture)
+    return ProbabilityCalibration(
+        temperature=temperature,
+        rows=len(target),
+        error=calibration_error(kind, probability, target),
+        scaled_error=calibration_error(kind, scaled, target),
+        log_loss=log_loss(kind, probability, target),
+        scaled_log_loss=log_loss(kind, scaled, target),
+    )
+
+
+def _check_count(rows: int) -> None:
+    if rows < FEWEST:
+        raise GrassError(
+            f"{rows} rows that no run was trained on are too few to calibrate with "
+            f"({FEWEST} at least): validate on more, let the runs of an ensemble share a "
+            "--split-seed, or name a table of such rows (--data)."
+        )
+
+
+def _within(z: np.ndarray) -> tuple[float, float]:
+    """The share of errors within one and within two standard deviations."""
+    return float(np.mean(np.abs(z) <= 1)), float(np.mean(np.abs(z) <= 2))

@@ -1,0 +1,110 @@
+"""Representations of the molecules of a table, for other models to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from grass_gnn.api.prediction import read_chunks, with_descriptors
+from grass_gnn.data.tables.files import open_table
+from grass_gnn.data.tables.molecules import MAX_ATOMS, Molecule, MoleculeReader, ReadingPool
+from grass_gnn.data.tables.schema import TableSchema
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.trained import TrainedModel
+from grass_gnn.files import write_whole
+from grass_gnn.progress import Progress, silent
+
+
+def embed_table(
+    model: TrainedModel,
+    source: str | Path,
+    target: str | Path,
+    *,
+    level: str = "graph",
+    smiles: str | None = None,
+    rewirings: int = 16,
+    seed: int = 0,
+    deterministic: bool = False,
+    workers: int | None = None,
+    progress: Progress = silent,
+) -> tuple[int, int]:
+    """Write the embeddings of a table's molecules, and which row each belongs to.
+
+    The file holds ``embedding`` [M, width], ``row`` [M] (from 0: rows that are no molecules have
+    no embedding) and, of nodes, ``atom`` [M], the number of the atom in its SMILES. A ``.npz`` is
+    NumPy's; a ``.parquet`` has a column for each dimension.
+
+    Returns:
+        The number of rows, and of those that could not be read.
+    """
+    write = _writer(Path(target))
+    schema = TableSchema.from_card(model.card)
+    if schema is None:
+        raise GrassError(f"The model in {model.folder} was not trained on molecules.")
+    if deterministic and level == "node":
+        raise GrassError(
+            "Deterministic embeddings number atoms anew: they are for whole molecules."
+        )
+    table = open_table(source)
+    column = table.place(smiles or schema.smiles, "--smiles")
+    numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
+    reader = MoleculeReader(schema.features, canonical_order=deterministic, max_atoms=MAX_ATOMS)
+    parts: dict[str, list[np.ndarray]] = {"embedding": [], "row": [], "atom": []}
+    rows = failed = 0
+    with ReadingPool(reader, workers) as pool:
+        for number, (chunk, found) in enumerate(read_chunks(table, column, pool)):
+            usable: list[tuple[int, Molecule, list[float]]] = []
+            for place, (row, molecule) in enumerate(zip(chunk, found, strict=True), rows):
+                one = with_descriptors(row, molecule, numbers, schema.descriptors)
+                if not isinstance(one, str):
+                    usable.append((place, *one))
+            rows += len(chunk)
+            failed += len(chunk) - len(usable)
+            if usable:
+                graphs = [molecule.with_descriptors(values) for _, molecule, values in usable]
+                own_seed = seed + (number << 20)
+                x = model.embed(graphs, level, rewirings, own_seed, deterministic)
+                sizes = [1 if level == "graph" else len(m.x) for _, m, _ in usable]
+                parts["embedding"].append(x.numpy())
+                parts["row"].append(np.repeat([place for place, _, _ in usable], sizes))
+                parts["atom"].append(np.concatenate([np.arange(size) for size in sizes]))
+            progress("Embedding", rows, 0)
+    if not parts["embedding"]:
+        raise GrassError(f"None of the {rows} rows of {source} is a molecule.")
+    arrays = {name: np.concatenate(part) for name, part in parts.items()}
+    if level == "graph":
+        del arrays["atom"]
+    with write_whole(target) as temporary:
+        write(temporary, arrays)
+    return rows, failed
+
+
+def _writer(target: Path) -> Callable[[Path, dict[str, np.ndarray]], None]:
+    """How a file of this name is written."""
+    if target.suffix == ".npz":
+        return _write_npz
+    if target.suffix == ".parquet":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise GrassError(
+                "Writing Parquet needs pyarrow: pip install 'grass-gnn[parquet]'."
+            ) from None
+        return _write_parquet
+    raise GrassError(f"Embeddings are written to a .npz or .parquet file, not to {target}.")
+
+
+def _write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with path.open("wb") as file:  # NumPy would add its ending to a name
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def _write_parquet(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = {name: array for name, array in arrays.items() if name != "embedding"}
+    columns |= {f"e{k}": column for k, column in enumerate(arrays["embedding"].T)}
+    parquet.write_table(pyarrow.table(columns), path)

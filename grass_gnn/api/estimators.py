@@ -1,0 +1,257 @@
+"""A trained model as bytes, for pickles: weights and card as a run folder has them, and no code."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from grass_gnn.api.fitting import fit_graphs
+from grass_gnn.api.graphs import GraphReader
+from grass_gnn.config import GRASSConfig, InputConfig
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.trained import CARD, WEIGHTS, TrainedModel, load_model, save_model
+from grass_gnn.progress import silent
+
+
+def to_bytes(trained: TrainedModel) -> dict[str, bytes]:
+    """The two files of a model, by their names."""
+    details = {
+        n: v for n, v in trained.card.items() if n not in ("format", "weights_sha256", "config")
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(trained.model, folder, **details)
+        return {name: (Path(folder) / name).read_bytes() for name in (WEIGHTS, CARD)}
+
+
+def from_bytes(files: dict[str, bytes]) -> TrainedModel:
+    """The model that :func:`to_bytes` wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (WEIGHTS, CARD):
+            (Path(folder) / name).write_bytes(files[name])
+        return replace(load_model(folder), folder=None)
+
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.model_selection import train_test_split
+    from sklearn.preprocessing import LabelEncoder
+    from sklearn.utils import check_consistent_length, check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+except ImportError as error:
+    raise GrassError(
+        "GRASSRegressor and GRASSClassifier need scikit-learn: pip install 'grass-gnn[sklearn]'."
+    ) from error
+
+
+class _GRASSEstimator(BaseEstimator):
+    """What both estimators share.
+
+    Args:
+        epochs: Number of epochs at most; this and the next four by the size of the data if not
+            given.
+        learning_rate: Its peak.
+        batch_size: Graphs a step.
+        layers: Depth of the network.
+        width: Width of nodes and edges.
+        settings: Any other settings, by dotted name.
+        config: Settings to start from, instead of the defaults by size.
+        validation_fraction: Share of the training data that early stopping looks at.
+        rewirings: Random rewirings that predictions are averaged over; each follows from its graph
+            alone, so that a prediction does not depend on the others.
+        features: Vocabulary of molecules, ``"ogb"`` or ``"zinc"``.
+        node_features: Attributes of NetworkX nodes that are numbers.
+        edge_features: Attributes of NetworkX edges that are numbers.
+        random_state: Of everything random.
+
+    Attributes:
+        model_: The :class:`grass_gnn.TrainedModel`.
+    """
+
+    def __init__(
+        self,
+        *,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+        layers: int | None = None,
+        width: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        config: GRASSConfig | None = None,
+        validation_fraction: float = 0.1,
+        rewirings: int = 16,
+        features: str = "ogb",
+        node_features: Sequence[str] = (),
+        edge_features: Sequence[str] = (),
+        random_state: Any = None,
+    ) -> None:
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.layers = layers
+        self.width = width
+        self.settings = settings
+        self.config = config
+        self.validation_fraction = validation_fraction
+        self.rewirings = rewirings
+        self.features = features
+        self.node_features = node_features
+        self.edge_features = edge_features
+        self.random_state = random_state
+
+    def _fit(
+        self,
+        graphs: list[Data],
+        features: InputConfig,
+        targets: Sequence[Tensor],
+        task: str,
+        labels: Any = None,
+    ) -> None:
+        """Train on graphs with targets; ``labels``, if any, are shared out fairly."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        for data, target in zip(graphs, targets, strict=True):
+            data.y = target
+        if len(graphs) < 2:
+            raise ValueError(f"GRASS needs at least two graphs, but there is only {len(graphs)}.")
+        held = max(1, round(self.validation_fraction * len(graphs)))
+        rows = np.arange(len(graphs))
+        if labels is not None:
+            counts = np.bincount(labels)
+            if counts.min() < 2 or min(held, len(graphs) - held) < len(counts):
+                labels = None  # too few to share out
+        train, val = train_test_split(rows, test_size=held, random_state=seed, stratify=labels)
+        held_out = [graphs[row] for row in val]
+        given = {
+            "training.epochs": self.epochs,
+            "training.learning_rate": self.learning_rate,
+            "training.batch_size": self.batch_size,
+            "model.layers": self.layers,
+            "model.dim": self.width,
+        }
+        chosen = {name: value for name, value in given.items() if value is not None}
+        with tempfile.TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            fit_graphs(
+                {"train": [graphs[row] for row in train], "val": held_out, "test": held_out},
+                run,
+                "graph",
+                task,
+                config=self.config,
+                settings={**chosen, **(self.settings or {})},
+                seed=seed,
+                progress=silent,
+                features=features,
+            )
+            self.model_: TrainedModel = replace(load_model(run), folder=None)
+
+    @property
+    def _reader(self) -> GraphReader:
+        return GraphReader(self.features, tuple(self.node_features), tuple(self.edge_features))
+
+    def _predict(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Values or probabilities, and their deviations over rewirings [M, outputs] each."""
+        check_is_fitted(self, "model_")
+        graphs = self._reader.read(X)
+        mean, std = self.model_.predict(graphs, self.rewirings, deterministic=True)
+        return mean.double().numpy(), std.double().numpy()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "model_" in state:
+            state["model_"] = to_bytes(state["model_"])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "model_" in state:
+            state = {**state, "model_": from_bytes(state["model_"])}
+        super().__setstate__(state)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        tags.no_validation = True  # there is no array to validate
+        return tags
+
+
+class GRASSRegressor(RegressorMixin, _GRASSEstimator):
+    """GRASS for numbers: one target or several, some of which may be missing (NaN).
+
+    Example:
+        >>> model = GRASSRegressor(epochs=50, random_state=0)  # doctest: +SKIP
+        >>> model.fit(smiles, solubility).predict(new, return_std=True)  # doctest: +SKIP
+    """
+
+    def fit(self, X: Sequence[Any], y: Any) -> Self:
+        """Train on molecules or graphs X [M] and their numbers y, [M] or [M, targets]."""
+        graphs = self._reader.read(X)
+        values = check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        check_consistent_length(graphs, values)
+        self._flat = values.ndim == 1
+        values = values.reshape(len(graphs), -1)  # [M, targets]
+        known = ~np.isnan(values).all(axis=1)
+        self._fit(
+            [data for data, use in zip(graphs, known, strict=True) if use],
+            self._reader.input_of(X, graphs),
+            [torch.tensor([row.tolist()]) for row in values[known]],
+            "regression",
+        )
+        return self
+
+    def predict(self, X: Sequence[Any], return_std: bool = False) -> Any:
+        """The mean over rewirings, and with ``return_std`` its standard deviation, shaped as y."""
+        found = self._predict(X)
+        mean, std = (part[:, 0] if self._flat else part for part in found)
+        return (mean, std) if return_std else mean
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class GRASSClassifier(ClassifierMixin, _GRASSEstimator):
+    """GRASS for two classes or more, of any names.
+
+    Example:
+        >>> model = GRASSClassifier(random_state=0).fit(smiles, toxic)  # doctest: +SKIP
+        >>> model.predict_proba(new)  # doctest: +SKIP
+    """
+
+    def fit(self, X: Sequence[Any], y: Any) -> Self:
+        """Train on molecules or graphs X [M] and their classes y [M]."""
+        graphs = self._reader.read(X)
+        y = column_or_1d(y)
+        check_consistent_length(graphs, y)
+        check_classification_targets(y)
+        encoder = LabelEncoder().fit(y)
+        self.classes_ = encoder.classes_
+        if len(self.classes_) < 2:
+            raise ValueError("A classifier needs at least two classes, but y has only one.")
+        labels = encoder.transform(y)
+        task = "binary" if len(self.classes_) == 2 else "classification"
+        targets = [torch.tensor(int(label)) for label in labels]
+        self._fit(graphs, self._reader.input_of(X, graphs), targets, task, labels)
+        return self
+
+    def predict_proba(self, X: Sequence[Any], return_std: bool = False) -> Any:
+        """Probabilities of ``classes_`` [M, classes], and their deviations over rewirings."""
+        mean, std = self._predict(X)
+        if len(self.classes_) == 2:  # that of the second is what a binary model says
+            mean, std = np.hstack([1 - mean, mean]), np.hstack([std, std])
+        return (mean, std) if return_std else mean
+
+    def predict(self, X: Sequence[Any], return_std: bool = False) -> Any:
+        """The likeliest classes [M], and with ``return_std`` the deviation of their probability."""
+        mean, std = self.predict_proba(X, return_std=True)
+        best = mean.argmax(axis=1)
+        names = self.classes_[best]
+        return (names, std[np.arange(len(best)), best]) if return_std else names

@@ -1,0 +1,449 @@
+"""Other ways to write a graph: NetworkX, a pair of tables, a file of saved graphs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from grass_gnn.config import MOST_CATEGORIES, FeatureConfig, GRASSConfig, InputConfig, TaskConfig
+from grass_gnn.data.benchmarks.raw import load_tensors_only
+from grass_gnn.data.benchmarks.sbm import SPLITS
+from grass_gnn.data.checking import check_sizes, number_tensor
+from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number
+from grass_gnn.data.tables.molecules import FEATURES, MoleculeReader, UnreadableMolecule
+from grass_gnn.data.tables.schema import TableSchema, infer_task
+from grass_gnn.data.tables.splits import random_split
+from grass_gnn.errors import GrassError, first_line
+
+
+def from_networkx(
+    graph: Any,
+    target: str | None = None,
+    node_features: Sequence[str] = (),
+    edge_features: Sequence[str] = (),
+) -> Data:
+    """A PyG graph from a NetworkX one; nodes keep the order in which NetworkX lists them.
+
+    Args:
+        graph: A ``Graph``, ``DiGraph`` or multigraph; edges of an undirected one go both ways.
+        target: Node attribute to learn: a number, or the name of a class. Nodes without it are
+            predicted and not trained on.
+        node_features: Node attributes that are numbers.
+        edge_features: Edge attributes that are numbers.
+    """
+    nodes = list(graph.nodes)
+    place = {node: number for number, node in enumerate(nodes)}
+    pairs, attributes = [], []
+    for first, second, values in graph.edges(data=True):
+        ends = [(place[first], place[second])]
+        if not graph.is_directed() and first != second:
+            ends.append((place[second], place[first]))
+        pairs += ends
+        attributes += [values] * len(ends)
+    data = Data(
+        edge_index=torch.tensor(pairs, dtype=torch.int64).view(-1, 2).t().contiguous(),
+        num_nodes=len(nodes),
+    )
+    own = [graph.nodes[node] for node in nodes]
+    if node_features:
+        data.x = _numbers(own, node_features, "node")  # [n, columns]
+    if edge_features:
+        data.edge_attr = _numbers(attributes, edge_features, "edge")  # [E, columns]
+    if target is not None:
+        _set_targets(data, [str(values.get(target, "")) for values in own])
+    return data
+
+
+def read_graph(
+    nodes: str | Path,
+    edges: str | Path,
+    target: str | None = None,
+    *,
+    directed: bool = False,
+) -> Data:
+    """A graph from a table of nodes and one of edges.
+
+    The first column of ``nodes`` names each node, the first two of ``edges`` name the ends of each
+    edge; all other columns are features, which must be numbers, but for the target.
+
+    Args:
+        nodes: The table of nodes.
+        edges: The table of edges.
+        target: The column of ``nodes`` to learn.
+        directed: Whether an edge goes one way only.
+    """
+    table, links = open_table(nodes), open_table(edges)
+    if len(links.columns) < 2:
+        raise GrassError(f"{links.path} has one column, but an edge has two ends.")
+    where = None if target is None else table.place(target, "target")
+    columns = [place for place in range(1, len(table.columns)) if place != where]
+    place: dict[str, int] = {}
+    x, labels = [], []
+    for row in table:
+        if row.cells[0] in place:
+            raise GrassError(
+                f"{table.path}, line {row.line}: the node {row.cells[0]!r} is there twice."
+            )
+        place[row.cells[0]] = len(place)
+        x.append([_number(table, row.line, row.cells[column]) for column in columns])
+        labels.append("" if where is None else row.cells[where])
+    pairs, attributes = [], []
+    for row in links:
+        for name in row.cells[:2]:
+            if name not in place:
+                raise GrassError(f"{links.path}, line {row.line}: there is no node {name!r}.")
+        ends = [(place[row.cells[0]], place[row.cells[1]])]
+        if not directed and ends[0][0] != ends[0][1]:
+            ends.append((ends[0][1], ends[0][0]))
+        pairs += ends
+        attributes += [[_number(links, row.line, cell) for cell in row.cells[2:]]] * len(ends)
+    data = Data(
+        edge_index=torch.tensor(pairs, dtype=torch.int64).view(-1, 2).t().contiguous(),
+        num_nodes=len(place),
+    )
+    if columns:
+        data.x = torch.tensor(x)  # [n, columns]
+    if len(links.columns) > 2:
+        data.edge_attr = torch.tensor(attributes)  # [E, columns]
+    if target is not None:
+        _set_targets(data, labels)
+    data.node_names = list(place)
+    return data
+
+
+def read_graphs(path: str | Path) -> list[Data]:
+    """PyG graphs that ``torch.save`` wrote: a list of them, or one.
+
+    Only tensors and PyG's own classes are read from the file, never code.
+    """
+    path = Path(path)
+    try:
+        found = load_tensors_only(path)
+    except FileNotFoundError:
+        raise GrassError(f"There is no file {path}.") from None
+    except Exception as error:  # whatever torch may meet in a damaged file
+        reason = first_line(error)
+        raise GrassError(
+            f"The file {path} holds no graphs that can be read safely: {reason}."
+        ) from None
+    graphs = [found] if isinstance(found, Data) else found
+    if not isinstance(graphs, (list, tuple)) or not all(_is_whole(graph) for graph in graphs):
+        raise GrassError(f"The file {path} holds no list of PyG graphs.")
+    return list(graphs)
+
+
+def _is_whole(graph: Any) -> bool:
+    try:  # of a file that was changed, an object may lack what PyG itself always sets
+        return isinstance(graph, Data) and isinstance(graph.to_dict(), dict)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+
+
+def _set_targets(data: Data, cells: Sequence[str]) -> None:
+    """Targets of nodes from text: ``y`` [n], the names of its classes, and which are known."""
+    task, names, _ = infer_task({"target": cells})
+    schema = TableSchema(smiles="", targets=["target"], classes=names)
+    known = torch.tensor([cell.strip().lower() not in MISSING for cell in cells])
+    values = []
+    for number, (cell, is_known) in enumerate(zip(cells, known.tolist(), strict=True)):
+        try:
+            values.append(schema.encode(task.kind, [cell])[0] if is_known else math.nan)
+        except ValueError as error:
+            raise GrassError(f"Node {number}: {error}.") from None
+    data.y = torch.tensor(values)
+    if task.kind == "classification":  # a class that is not known is never looked at
+        data.y = torch.where(known, data.y, 0.0).long()
+    data.known_mask, data.classes = known, names
+
+
+def _numbers(values: Sequence[Any], names: Sequence[str], what: str) -> Tensor:
+    try:
+        return torch.tensor([[float(own[name]) for name in names] for own in values])
+    except (KeyError, TypeError, ValueError) as error:
+        raise GrassError(
+            f"The {what} attributes {', '.join(names)} are not all numbers: {error}."
+        ) from None
+
+
+def _number(table: Table, line: int, cell: str) -> float:
+    try:
+        value = parse_number(cell)
+    except ValueError as error:
+        raise GrassError(f"{table.path}, line {line}: {error}.") from None
+    if math.isnan(value):
+        raise GrassError(f"{table.path}, line {line}: a feature is missing.")
+    return value
+
+
+_LEVELS = ("graph", "node", "edge")
+_LOSS_AND_METRIC = {
+    "regression": ("l1", "mae"),
+    "binary": ("bce", "auc"),
+    "classification": ("cross-entropy", "accuracy"),
+    "multilabel": ("bce", "ap"),
+}
+
+
+def infer_input(graphs: Sequence[Data]) -> InputConfig:
+    """The features of nodes, of edges and of whole graphs."""
+    descriptors = graphs[0].get("descriptors")
+    return InputConfig(
+        nodes=_infer_features("node", [data.x for data in graphs]),
+        edges=_infer_features("edge", [data.edge_attr for data in graphs]),
+        descriptors=0 if descriptors is None else number_tensor("descriptors", descriptors).numel(),
+    )
+
+
+def _infer_features(what: str, tensors: Sequence[Tensor | None]) -> FeatureConfig:
+    """Integers are categories; other numbers one-hot, if each row has a single 1, or continuous."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    if not given:
+        return FeatureConfig()
+    if len(given) < len(tensors):
+        raise GrassError(f"Some graphs have {what} features and others have none.")
+    for tensor in given:
+        if not isinstance(tensor, Tensor) or not tensor.dim() or tensor.is_complex():
+            raise GrassError(f"The {what} features must be tensors with a row for each {what}.")
+    flat = [tensor.flatten(1) if tensor.dim() > 1 else tensor.unsqueeze(1) for tensor in given]
+    widths = {tensor.size(1) for tensor in flat if tensor.size(0)} or {flat[0].size(1)}
+    if len(widths) > 1:
+        few, many = min(widths), max(widths)
+        raise GrassError(f"Some graphs have {few} columns of {what} features, others {many}.")
+    rows = torch.cat([tensor for tensor in flat if tensor.size(0)] or flat[:1])  # [M, columns]
+    if not rows.is_floating_point():
+        if rows.numel() and int(rows.min()) < 0:
+            raise GrassError(f"A {what} feature is negative, but categories count from 0.")
+        largest = rows.max(dim=0).values.tolist() if rows.size(0) else [0] * rows.size(1)
+        if max(largest, default=0) >= MOST_CATEGORIES:
+            raise GrassError(
+                f"A {what} feature is {max(largest):,}, too large for a category: "
+                "write quantities as floats."
+            )
+        return _features("index", [int(value) + 1 for value in largest])
+    one_hot = bool(((rows == 0) | (rows == 1)).all()) and bool((rows.sum(dim=1) == 1).all())
+    kind = "one-hot" if one_hot and rows.size(1) > 1 else "continuous"
+    return _features(kind, [rows.size(1)])
+
+
+def _features(kind: str, sizes: list[int]) -> FeatureConfig:
+    values = {"input": {"nodes": {"kind": kind, "sizes": sizes}}}
+    return GRASSConfig.from_dict(values, "the features").input.nodes
+
+
+def infer_level(graphs: Sequence[Data]) -> str:
+    """What has a target, by how many there are: one a graph, a node, or an edge."""
+    nodes, edges = check_sizes(graphs)
+    counts = []
+    for number, data in enumerate(graphs):
+        if data.y is None:
+            raise GrassError(f"Graph {number} has no target y.")
+        y = number_tensor("target y", data.y)
+        counts.append(y.size(0) if y.dim() else 1)
+    rows = torch.tensor(counts)
+    if torch.equal(rows, nodes) and int(rows.max()) > 1:
+        return "node"
+    if torch.equal(rows, edges) and int(rows.max()) > 1:
+        return "edge"
+    return "graph"
+
+
+def infer_graph_task(
+    graphs: Sequence[Data], level: str | None = None, kind: str | None = None
+) -> TaskConfig:
+    """The task that the targets ``y`` pose.
+
+    Args:
+        graphs: All graphs, of all splits.
+        level: ``"graph"``, ``"node"`` or ``"edge"``, if that is not to be inferred.
+        kind: Kind of the task, if that is not to be inferred.
+    """
+    level = _check_level(level) or infer_level(graphs)
+    if kind is not None and kind not in _LOSS_AND_METRIC:
+        raise GrassError(f"A task is one of {', '.join(_LOSS_AND_METRIC)}, not {kind!r}.")
+    values = [number_tensor("target y", data.y) for data in graphs if data.y is not None]
+    if len(values) < len(graphs):
+        raise GrassError("Some graphs have no target y.")
+    if level == "graph":
+        parts = [y.reshape(1, -1) for y in values]
+    else:
+        parts = [y.flatten(1) if y.dim() > 1 else y.reshape(-1, 1) for y in values]
+    if len(widths := {part.size(1) for part in parts}) > 1:
+        few, many = min(widths), max(widths)
+        raise GrassError(f"Some targets y have {few} values a {level}, others have {many}.")
+    for number, (data, part) in enumerate(zip(graphs, parts, strict=True)):
+        _check_masks(number, data, len(part))
+    rows = torch.cat(parts)  # [M, outputs]
+    known = rows[~torch.isnan(rows)] if rows.is_floating_point() else rows.flatten()
+    if not known.numel():
+        raise GrassError("All targets y are missing.")
+    if kind is None:
+        kind = _infer_kind(rows, known)
+    outputs = rows.size(1)
+    if kind == "classification":
+        outputs = int(known.max()) + 1
+    loss, metric = _LOSS_AND_METRIC[kind]
+    missing = rows.is_floating_point() and known.numel() < rows.numel()
+    task = {
+        "level": level,
+        "kind": kind,
+        "outputs": max(outputs, 2) if kind == "classification" else outputs,
+        "loss": loss,
+        "metric": metric,
+        "missing": missing and kind != "classification",
+    }
+    return GRASSConfig.from_dict({"task": task}, "what the targets y pose").task
+
+
+def _check_masks(number: int, data: Data, rows: int) -> None:
+    for name in (f"{split}_mask" for split in SPLITS):
+        mask = data.get(name)
+        if mask is None:
+            continue
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (rows,):
+            raise GrassError(
+                f"The {name} of graph {number} must be boolean of shape [{rows}] "
+                "(of several splits, choose one)."
+            )
+
+
+def _check_level(level: str | None) -> str | None:
+    if level not in (None, *_LEVELS):
+        raise GrassError(f"What has a target is one of {', '.join(_LEVELS)}, not {level!r}.")
+    return level
+
+
+def _infer_kind(rows: Tensor, known: Tensor) -> str:
+    labels = bool(((known == 0) | (known == 1)).all())
+    if rows.size(1) > 1:
+        return "multilabel" if labels else "regression"
+    if labels:
+        return "binary"
+    return "regression" if rows.is_floating_point() else "classification"
+
+
+def divide(
+    graphs: Sequence[Data] | Mapping[str, Sequence[Data]] | Data,
+    level: str | None,
+    shares: Sequence[float],
+    seed: int,
+) -> dict[str, list[Data]]:
+    """The graphs of three splits.
+
+    A mapping of splits is taken as it is, a list is divided at random. Of a single graph the nodes
+    (or edges) are divided: by its masks if it has any, at random if not.
+    """
+    if isinstance(graphs, Mapping):
+        if missing := [split for split in SPLITS if not len(graphs.get(split, ()))]:
+            raise GrassError(f"There are no graphs in {', '.join(missing)}: all three are needed.")
+        return {split: list(graphs[split]) for split in SPLITS}
+    found = [graphs] if isinstance(graphs, Data) else list(_each(graphs))
+    check_sizes(found)
+    if len(found) == 1:
+        single = [_with_masks(found[0], level, shares, seed)]
+        return dict.fromkeys(SPLITS, single)  # one list: it is stored once
+    drawn = random_split(len(found), shares, seed)
+    splits = {
+        split: [data for data, own in zip(found, drawn, strict=True) if own == split]
+        for split in SPLITS
+    }
+    if not all(splits.values()):
+        raise GrassError(f"{len(found)} graphs are too few to train, validate and test with.")
+    return splits
+
+
+def _each(graphs: Iterable[Any]) -> Iterable[Data]:
+    """The graphs of a list or of a PyG dataset."""
+    if not hasattr(graphs, "__len__"):
+        return list(graphs)
+    return (graphs[number] for number in range(len(graphs)))  # type: ignore[index, arg-type]
+
+
+def _with_masks(data: Data, level: str | None, shares: Sequence[float], seed: int) -> Data:
+    """A single graph with masks; targets that are missing are in none of them."""
+    if all(f"{split}_mask" in data for split in SPLITS):
+        return data
+    level = _check_level(level) or infer_level([data])
+    if level == "graph":
+        raise GrassError("A single graph with one target cannot be divided: give several graphs.")
+    y = number_tensor("target y", data.y)
+    drawn = random_split(y.size(0), shares, seed)
+    known = data.get("known_mask")
+    if known is None:
+        known = ~torch.isnan(y.float().reshape(len(y), -1 if len(y) else 1)).all(dim=1)  # [M]
+    elif not isinstance(known, Tensor) or known.dtype != torch.bool or known.shape != y.shape[:1]:
+        raise GrassError(f"The known_mask must be boolean of shape [{len(y)}].")
+    copy = data.clone()
+    for split in SPLITS:
+        own_rows = torch.tensor([own == split for own in drawn], dtype=torch.bool)
+        copy[f"{split}_mask"] = own_rows & known
+    return copy
+
+
+@dataclass(frozen=True)
+class GraphReader:
+    """Reads SMILES, RDKit molecules, NetworkX graphs and PyG graphs.
+
+    Args:
+        features: Vocabulary of molecules, ``"ogb"`` or ``"zinc"``.
+        node_features: Attributes of NetworkX nodes that are numbers.
+        edge_features: Attributes of NetworkX edges that are numbers.
+    """
+
+    features: str = "ogb"
+    node_features: tuple[str, ...] = ()
+    edge_features: tuple[str, ...] = ()
+
+    def read(self, items: Iterable[Any]) -> list[Data]:
+        """The graphs; what the caller has stays as it is.
+
+        Raises:
+            ValueError: One cannot be read; the message names its place.
+        """
+        if isinstance(items, (str, bytes)):
+            raise ValueError("X is a list of molecules or graphs, not a single text.")
+        found = []
+        for number, item in enumerate(items):
+            try:
+                found.append(self._read(item))
+            except UnreadableMolecule as error:
+                raise ValueError(f"X[{number}] cannot be read: {error}.") from None
+            except TypeError as error:
+                raise ValueError(f"X[{number}] {error}") from None
+        if not found:
+            raise ValueError("X is empty.")
+        return found
+
+    def _read(self, item: Any) -> Data:
+        if isinstance(item, Data):
+            return copy(item)
+        if isinstance(item, str):
+            # Atoms in canonical order, so that all ways to write a molecule give one prediction.
+            return MoleculeReader(self.features, canonical_order=True)(item).data
+        if _is_molecule(item):
+            from rdkit.Chem import MolToSmiles
+
+            return self._read(MolToSmiles(item))
+        if hasattr(item, "nodes") and hasattr(item, "is_directed"):
+            return from_networkx(item, None, self.node_features, self.edge_features)
+        raise TypeError(
+            f"is a {type(item).__name__}, not a SMILES text, an RDKit molecule, "
+            "a NetworkX or a PyG graph."
+        )
+
+    def input_of(self, items: Iterable[Any], graphs: list[Data]) -> InputConfig:
+        """What graphs come with: of molecules their whole vocabulary, of others what is seen."""
+        if all(_is_molecule(item) for item in items):
+            return FEATURES[self.features]
+        return infer_input(graphs)
+
+
+def _is_molecule(item: Any) -> bool:
+    return isinstance(item, str) or type(item).__module__.startswith("rdkit.")

@@ -1,0 +1,124 @@
+"""Link prediction: which pairs of nodes are joined, or will be.
+
+A pair that is asked about stands in the graph as an edge of weight zero and of a category of its
+own: random walks and degrees do not see it, attention knows it as a question. So what is learned
+does not depend on the answer, and a question about any pair can be put to a trained model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import negative_sampling
+
+from grass_gnn.api.fitting import fit
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data.tables.splits import DEFAULT_SHARES
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.trained import Prediction, TrainedModel
+from grass_gnn.progress import Progress
+
+_KNOWN, _ASKED = 0, 1  # categories of edges
+_HIDDEN = 0.2  # share of the training edges that are asked about at a time
+_VIEWS = 16  # training graphs, each of which hides other edges
+
+
+def link_question(graph: Data, pairs: Tensor) -> Data:
+    """A graph in which pairs of nodes [2, M] are asked about; they stand behind its own edges."""
+    known = graph.edge_index
+    kinds = torch.tensor([_KNOWN, _ASKED]).repeat_interleave(
+        torch.tensor([known.size(1), pairs.size(1)])
+    )
+    data = Data(
+        edge_index=torch.cat([known, pairs], dim=1),
+        edge_attr=kinds.unsqueeze(1),  # [E, 1]
+        edge_weight=(kinds == _KNOWN).float(),  # [E]
+        num_nodes=graph.num_nodes,
+    )
+    if graph.x is not None:
+        data.x = graph.x
+    return data
+
+
+def fit_links(
+    graph: Data,
+    out: str | Path | None = None,
+    *,
+    shares: tuple[float, float, float] = DEFAULT_SHARES,
+    config: GRASSConfig | None = None,
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> TrainedModel:
+    """Learn to tell edges of a graph from pairs that are none.
+
+    A share of the edges is kept for validation and for test. Training sees several views of the
+    rest, in each of which other edges are hidden and asked about, beside as many pairs of nodes
+    that are not joined. Node features are used, edge features are not.
+
+    Args:
+        graph: The graph; if every edge goes both ways, pairs have no direction.
+        out: The run folder; if not given, only the model that is returned remains.
+        shares: Shares of edges to train, validate and test with.
+        config: Settings to start from.
+        settings: Changes to them, by dotted name.
+        seed: Of everything random.
+        progress: Told what is done.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    undirected = graph.is_undirected()
+    edges = graph.edge_index
+    if undirected:
+        edges = edges[:, edges[0] < edges[1]]
+    edges = edges[:, torch.randperm(edges.size(1), generator=generator)]  # [2, M]
+    count = edges.size(1)
+    val, test = (max(1, round(count * share / sum(shares))) for share in shares[1:])
+    if count < val + test + 5:
+        raise GrassError(f"{count} edges are too few to predict links with.")
+    held, rest = edges[:, : val + test], edges[:, val + test :]
+
+    def view(split: str, known: Tensor, asked: Tensor, number: int) -> Data:
+        both = torch.cat([known, known.flip(0)], dim=1) if undirected else known
+        torch.manual_seed(seed + number)  # PyG draws from torch's own generator
+        none = negative_sampling(edges, graph.num_nodes, asked.size(1), force_undirected=False)
+        labels = torch.cat([torch.ones(asked.size(1)), torch.zeros(none.size(1))])
+        base = Data(x=graph.x, edge_index=both, num_nodes=graph.num_nodes)
+        data = link_question(base, torch.cat([asked, none], dim=1))
+        data.y = torch.cat([torch.ones(both.size(1)), labels])  # [E]
+        data[f"{split}_mask"] = torch.arange(data.y.size(0)) >= both.size(1)
+        return data
+
+    views = []
+    for number in range(_VIEWS):
+        order = torch.randperm(rest.size(1), generator=generator)
+        hidden = max(1, round(_HIDDEN * rest.size(1)))
+        views.append(view("train", rest[:, order[hidden:]], rest[:, order[:hidden]], number))
+    splits = {
+        "train": views,
+        "val": [view("val", rest, held[:, :val], _VIEWS)],
+        "test": [view("test", torch.cat([rest, held[:, :val]], 1), held[:, val:], _VIEWS + 1)],
+    }
+    chosen = {"training.batch_size": 1, "training.epochs": 20, "training.patience": 0}
+    return fit(
+        splits,
+        out,
+        level="edge",
+        task="binary",
+        config=config,
+        settings={**({} if config else chosen), **(settings or {})},
+        seed=seed,
+        progress=progress,
+    )
+
+
+def predict_links(
+    model: TrainedModel, graph: Data, pairs: Tensor, rewirings: int = 16, seed: int = 0
+) -> Prediction:
+    """Probabilities that pairs of nodes [2, M] are joined, with their spread [M, 1] each."""
+    mean, std = model.predict([link_question(graph, pairs)], rewirings, seed)
+    return Prediction(mean[-pairs.size(1) :], std[-pairs.size(1) :])

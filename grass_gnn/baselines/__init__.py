@@ -1,5 +1,0 @@
-"""Baselines from PyG's own layers, in the same harness as GRASS."""
-
-from grass_gnn.baselines.model import Baseline
-
-__all__ = ["Baseline"]

@@ -1,0 +1,1 @@
+"""The datasets of the paper: raw files, generators, fingerprints and statistics."""

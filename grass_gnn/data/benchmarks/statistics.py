@@ -1,0 +1,106 @@
+"""Statistics of datasets: the paper's two tables, and the constants of the sum pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import shortest_path
+from torch_geometric.data import Data
+
+from grass_gnn.data.checking import check_sizes
+from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.progress import Progress, reporting
+
+_LARGEST_GRAPH = 5_000  # nodes; beyond, all pairs are too many to go over
+
+
+@dataclass(frozen=True)
+class PoolingStatistics:
+    """Means over the training set that the pooled sums are divided by."""
+
+    mean_nodes: float
+    mean_edges: float  # as given: no self-loops, no added edges
+    mean_pairs: float  # |V| (|V| − 1)
+
+    @classmethod
+    def of(cls, dataset: PackedDataset) -> PoolingStatistics:
+        """The means over a dataset."""
+        nodes = dataset.graph_ptr.diff().double()
+        edges = dataset.edge_ptr.diff().double()
+        pairs = nodes * (nodes - 1)
+        return cls(float(nodes.mean()), float(edges.mean()), float(pairs.mean()))
+
+
+@dataclass(frozen=True)
+class DatasetStatistics:
+    """A row of the paper's dataset tables; means with standard deviations over graphs."""
+
+    graphs: int
+    mean_nodes: float
+    mean_edges: float  # each direction counts
+    shortest_path: tuple[float, float] | None  # average over pairs of nodes: mean, s.d.
+    diameter: tuple[float, float] | None  # longest of the shortest paths: mean, s.d.
+    measured: int  # graphs that these two are over: connected ones
+
+
+def dataset_statistics(
+    splits: Mapping[str, Sequence[Data]],
+    *,
+    sample: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> DatasetStatistics:
+    """Count and measure all graphs of a dataset.
+
+    Args:
+        splits: The graphs of each split; the same list counts once.
+        sample: Measure the paths of only so many graphs, drawn at random.
+        seed: Seed of the draw.
+        progress: Told what is done; if not given, a terminal shows a progress bar.
+    """
+    lists = {id(graphs): graphs for graphs in splits.values()}.values()
+    graphs = list(chain.from_iterable(lists))
+    nodes, edges = check_sizes(graphs)
+    chosen: Iterable[int] = range(len(graphs))
+    if sample is not None and sample < len(graphs):
+        generator = torch.Generator().manual_seed(seed)
+        chosen = torch.randperm(len(graphs), generator=generator)[:sample].tolist()
+    small = [number for number in chosen if nodes[number] <= _LARGEST_GRAPH]
+    measured = []
+    with reporting(progress) as report:
+        for done, number in enumerate(small, 1):
+            measured.append(_paths(graphs[number]))
+            report("Shortest paths", done, len(small))
+    joined = [found for found in measured if found is not None]
+    paths, diameters = zip(*joined, strict=True) if joined else ((), ())
+    return DatasetStatistics(
+        graphs=len(graphs),
+        mean_nodes=float(nodes.double().mean()),
+        mean_edges=float(edges.double().mean()),
+        shortest_path=_mean_and_deviation(paths),
+        diameter=_mean_and_deviation(diameters),
+        measured=len(joined),
+    )
+
+
+def _paths(data: Data) -> tuple[float, float] | None:
+    """Average and greatest distance of two nodes; none if some are not joined.
+
+    The published tables leave such graphs out, too.
+    """
+    n = int(data.num_nodes or 0)
+    head, tail = data.edge_index.numpy()
+    adjacency = coo_array((np.ones(head.size), (head, tail)), shape=(n, n)).tocsr()
+    distance = shortest_path(adjacency, unweighted=True)
+    if n == 1 or not np.isfinite(distance).all():
+        return None
+    return float(distance.sum() / (n * (n - 1))), float(distance.max())
+
+
+def _mean_and_deviation(values: Sequence[float]) -> tuple[float, float] | None:
+    return (float(np.mean(values)), float(np.std(values))) if len(values) else None

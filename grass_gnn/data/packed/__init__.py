@@ -1,0 +1,1 @@
+"""Graphs laid end to end in a few long tensors: built once, cached, loaded in batches."""

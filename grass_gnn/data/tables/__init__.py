@@ -1,0 +1,1 @@
+"""Tables of molecules: files, columns, SMILES and splits."""

@@ -1,0 +1,286 @@
+"""Cells that a spreadsheet shows and does not run."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import logging
+import math
+import re
+import sys
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grass_gnn.config import suggest
+from grass_gnn.errors import GrassError, first_line
+
+_NUMBER_AND_SPREAD = re.compile(r"[+-][\d.]+ ± [\d.]+.{0,20}")  # as our own tables have it
+
+
+def guard(cell: str) -> str:
+    """A cell that a spreadsheet would take for a formula, as the text that it is.
+
+    A bare carriage return becomes a line break: Python's writer leaves it without quotation marks,
+    and what follows it would be the first cell of another row.
+    """
+    cell = cell.replace("\r\n", "\n").replace("\r", "\n")
+    if cell[:1] in "=+-@\t\n" and cell[:1] and not _NUMBER_AND_SPREAD.fullmatch(cell):
+        try:
+            float(cell)
+        except ValueError:
+            return "'" + cell
+    return cell
+
+
+_LONGEST_LINE = 1 << 25  # characters
+# A compressed file that unpacks to more than this, and to so many times its size, is a trap.
+_LARGEST_UNPACKED, _LARGEST_RATIO = 1 << 30, 100
+
+
+def open_text(path: Path) -> io.TextIOWrapper:
+    """A text file, compressed or not, without its byte-order mark; bytes that are no text show."""
+    csv.field_size_limit(sys.maxsize)
+    with path.open("rb") as probe:
+        compressed = probe.read(2) == b"\x1f\x8b"
+    raw: Any = _Unpacked(path, "rb") if compressed else path.open("rb")
+    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline=None)
+
+
+def text_lines(file: io.TextIOWrapper) -> Iterator[str]:
+    """The lines of a file.
+
+    Raises:
+        OSError: One of them does not end.
+    """
+    while line := file.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise OSError(f"a line has more than {_LONGEST_LINE:,} characters")
+        yield line
+
+
+class _Unpacked(gzip.GzipFile):
+    """A compressed file that stops before it fills the memory."""
+
+    def read1(self, size: int = -1) -> bytes:
+        """Read some bytes."""
+        data = super().read1(size)
+        if self.tell() > _LARGEST_UNPACKED:
+            limit = max(_LARGEST_UNPACKED, _LARGEST_RATIO * Path(str(self.name)).stat().st_size)
+            if self.tell() > limit:
+                raise OSError(f"it unpacks to more than {limit:,} bytes")
+        return data
+
+
+_LONGEST_RECORD = 200  # lines that a quoted cell may go over
+
+
+def records(
+    lines: Iterator[tuple[int, str]], delimiter: str, width: int
+) -> Iterator[tuple[int, list[str]]]:
+    """Cells of each record with the number of its first line.
+
+    A quoted cell may hold line breaks. A quotation mark that somebody forgot to close would by the
+    same rule swallow all rows to the next mark; so a record of several lines must have as many
+    cells as the header, and no line within it may look like a row itself.
+    """
+    ahead: deque[tuple[int, str]] = deque()  # lines that were read but belong to later records
+    while True:
+        first = ahead.popleft() if ahead else next(lines, None)
+        if first is None:
+            return
+        number, line = first
+        cells = split_cells(line, delimiter)
+        if cells is not None:
+            yield number, cells
+            continue
+        joined, places = line, 0
+        for places in range(1, _LONGEST_RECORD):
+            if len(ahead) < places:
+                following = next(lines, None)
+                if following is None:
+                    break
+                ahead.append(following)
+            joined += ahead[places - 1][1]
+            cells = split_cells(joined, delimiter)
+            if cells is not None:
+                break
+        within = [ahead[place][1] for place in range(places - 1)]
+        rows = [len(split_cells(text, delimiter) or []) == width for text in within]
+        if cells is not None and len(cells) == width and not (width > 1 and any(rows)):
+            for _ in range(places):
+                ahead.popleft()
+            yield number, cells
+        else:  # the mark spoils its own line and no other
+            yield number, split_cells(line.rstrip("\r\n") + '"', delimiter) or [line]
+
+
+def split_cells(text: str, delimiter: str) -> list[str] | None:
+    """Cells of one record; None if it ends within a quoted cell."""
+    text = text.rstrip("\r\n").replace("\0", "\ufffd")
+    if '"' not in text:
+        return text.split(delimiter) if text else []
+    try:
+        list(csv.reader([text], delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        if "unexpected end" in str(error):
+            return None
+    return next(csv.reader([text], delimiter=delimiter), [])
+
+
+TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".csv.gz", ".tsv.gz", ".txt.gz")
+# Cells that say nothing, in lower case.
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
+
+try:
+    from pyarrow import ArrowException
+except ImportError:  # a sentence when Parquet is asked for
+
+    class ArrowException(Exception):  # type: ignore[no-redef]
+        """What cannot happen without pyarrow."""
+
+
+# What reading a damaged file may lead to; Arrow's own errors are partly ValueErrors.
+_DAMAGES = (OSError, EOFError, zlib.error, ArrowException)
+
+logger = logging.getLogger(__name__)
+
+
+class Row(NamedTuple):
+    """One row of a table."""
+
+    line: int  # of the file, from 1; in Parquet, of the row, from 1
+    cells: list[str]  # as many as there are columns
+    problem: str  # why the row cannot be trusted; mostly empty
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that is read anew, row by row, each time it is iterated over."""
+
+    path: Path
+    columns: list[str]
+    delimiter: str | None  # None: Parquet
+
+    def __iter__(self) -> Iterator[Row]:
+        try:
+            yield from _parquet_rows(self.path) if self.delimiter is None else self._text_rows()
+        except _DAMAGES as error:  # such as a download that broke off
+            raise GrassError(f"The file {self.path} is damaged: {first_line(error)}.") from None
+
+    def place(self, name: str, option: str) -> int:
+        """Number of the column of a name; of several, the first.
+
+        Raises:
+            GrassError: There is none; the message names the option that asked for it.
+        """
+        if name not in self.columns:
+            known = [column for column in self.columns if column]
+            raise GrassError(
+                f"{self.path} has no column {name!r} ({option}){suggest(name, known)}"
+                if known
+                else f"{self.path} has no header."
+            )
+        if self.columns.count(name) > 1:
+            logger.warning(
+                "%s has the column %r more than once: the first counts.", self.path, name
+            )
+        return self.columns.index(name)
+
+    def _text_rows(self) -> Iterator[Row]:
+        assert self.delimiter is not None
+        width = len(self.columns)
+        with open_text(self.path) as file:
+            found = records(enumerate(text_lines(file), 1), self.delimiter, width)
+            next(found, None)  # the header
+            empty: list[Row] = []  # blank lines count as rows unless they end the file
+            for line, cells in found:
+                if not cells:
+                    empty.append(Row(line, [""] * width, "the row is empty"))
+                    continue
+                yield from empty
+                empty.clear()
+                problem = ""
+                if len(cells) > width:
+                    problem = f"the row has {len(cells)} cells, but the header has {width}"
+                yield Row(line, (cells + [""] * width)[:width], problem)
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a name is that of a table."""
+    return str(path).lower().endswith(TABLE_ENDINGS)
+
+
+def open_table(path: str | Path) -> Table:
+    """Read the header of a table.
+
+    Raises:
+        GrassError: There is no such file, or it is no table.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise GrassError(f"There is no file {path}.")
+    name = path.name.lower()
+    if name.endswith(".parquet"):
+        return Table(path, _parquet_file(path).schema_arrow.names, None)
+    try:
+        with open_text(path) as file:
+            header = next(text_lines(file), "")
+    except _DAMAGES as error:
+        raise GrassError(f"The file {path} cannot be read: {first_line(error)}.") from None
+    delimiter = "\t" if ".tsv" in name else max(",;\t", key=header.count)
+    cells = split_cells(header, delimiter) or []
+    if not any(cell.strip() for cell in cells):
+        raise GrassError(f"The file {path} has no header in its first line.")
+    return Table(path, [cell.strip() for cell in cells], delimiter)
+
+
+def _parquet_file(path: Path) -> Any:
+    try:
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise GrassError(
+            "Reading Parquet needs pyarrow: pip install 'grass-gnn[parquet]'."
+        ) from None
+    try:
+        return ParquetFile(path)
+    except (ArrowException, OSError) as error:
+        raise GrassError(f"The file {path} is no Parquet file: {first_line(error)}.") from None
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    number = 0
+    for batch in _parquet_file(path).iter_batches(batch_size=4096):
+        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            number += 1
+            yield Row(number, ["" if value is None else str(value) for value in values], "")
+
+
+def parse_number(text: str) -> float:
+    """A number from a cell; NaN where the cell says that there is none.
+
+    Raises:
+        ValueError: It is neither; the message ends a sentence.
+    """
+    text = text.strip()
+    if text.lower() in MISSING:
+        return math.nan
+    try:
+        value = float(text) if "_" not in text else None
+    except ValueError:
+        value = None
+    if value is None:
+        hint = ": write numbers with a point and no commas" if "," in text else ""
+        raise ValueError(f"{shorten(text)} is not a number{hint}")
+    if math.isinf(value):
+        raise ValueError("a number is infinite")
+    return value
+
+
+def shorten(text: str, length: int = 40) -> str:
+    """A cell as it may be shown: in quotes, on one line, and not too long."""
+    return repr(text if len(text) <= length else text[: length - 1] + "…")

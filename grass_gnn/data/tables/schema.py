@@ -1,0 +1,400 @@
+"""What the columns of a table mean: the molecule, the targets, and the task that they pose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from grass_gnn.config import Section, TaskConfig
+from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number, shorten
+from grass_gnn.data.tables.molecules import Molecule, MoleculeReader, ReadingPool
+from grass_gnn.errors import GrassError
+from grass_gnn.progress import Progress, silent
+
+TASKS = ("regression", "binary", "classification", "multilabel")
+SMILES_NAMES = ("smiles", "canonical_smiles", "smi", "mol", "structure")
+_MOST_CLASSES = 10  # more whole numbers than this are quantities
+_YES = {"1", "1.0", "true", "yes"}
+_NO = {"0", "0.0", "false", "no"}
+_LOSS_AND_METRIC = {
+    "regression": ("l1", "mae"),
+    "binary": ("bce", "auc"),
+    "classification": ("cross-entropy", "accuracy"),
+    "multilabel": ("bce", "ap"),
+}
+
+
+class TableSchema(Section):
+    """How rows become graphs and targets; stored with the model, so that new rows do likewise."""
+
+    smiles: str
+    targets: list[str]
+    features: str = "ogb"
+    descriptors: list[str] = Field(default_factory=list)
+    classes: list[str] = Field(
+        default_factory=list
+    )  # names of the classes, in the order of their numbers
+
+    @classmethod
+    def from_card(cls, card: Mapping[str, Any]) -> TableSchema | None:
+        """The schema of a trained model, if it was trained on molecules."""
+        if "table" in card:
+            try:
+                return cls.model_validate(card["table"])
+            except ValidationError:
+                raise GrassError("The file config.json is damaged: its table is wrong.") from None
+        if card.get("config", {}).get("dataset") == "zinc":
+            return cls(smiles="smiles", targets=["y"], features="zinc")
+        if card.get("config", {}).get("input", {}).get("nodes", {}).get("kind") == "ogb-atom":
+            outputs = card["config"]["task"]["outputs"]
+            return cls(smiles="smiles", targets=[f"y{n}" for n in range(outputs)])
+        return None
+
+    def encode(self, kind: str, cells: Sequence[str]) -> list[float]:
+        """Targets of a row as numbers; NaN where they are missing.
+
+        Raises:
+            ValueError: A cell holds something else; the message ends a sentence.
+        """
+        values = [
+            self._encode_cell(kind, name, cell)
+            for name, cell in zip(self.targets, cells, strict=True)
+        ]
+        if all(math.isnan(value) for value in values):
+            raise ValueError("there is no target")
+        return values
+
+    def _encode_cell(self, kind: str, name: str, cell: str) -> float:
+        if _is_missing(cell):
+            return math.nan
+        try:
+            if kind == "regression":
+                return parse_number(cell)
+            if kind == "multilabel":
+                return _label(cell)
+            return float(self.classes.index(_class_name(cell)))
+        except ValueError as error:
+            known = " or ".join(self.classes[:10])
+            reason = f"{shorten(cell)} is none of {known}" if self.classes else str(error)
+            raise ValueError(f"in {name}, {reason}") from None
+
+
+def find_smiles(table: Table, name: str | None) -> str:
+    """Name of the column with SMILES: the given one, or one that is called so."""
+    if name is not None:
+        table.place(name, "--smiles")
+        return name
+    for column in table.columns:
+        if column.lower() in SMILES_NAMES:
+            return column
+    raise GrassError(
+        f"Which column of {table.path} holds SMILES? Give --smiles; "
+        f"there are {', '.join(table.columns[:20])}."
+    )
+
+
+def infer_task(
+    columns: Mapping[str, Sequence[str]], kind: str | None = None
+) -> tuple[TaskConfig, list[str], str]:
+    """The task that target columns pose.
+
+    Args:
+        columns: The cells of each target column.
+        kind: What the user says it is.
+
+    Returns:
+        The task, the names of its classes, and a sentence that says why.
+    """
+    if kind is not None and kind not in TASKS:
+        raise GrassError(f"A task is one of {', '.join(TASKS)}, not {kind!r} (--task).")
+    known = {
+        name: [cell.strip() for cell in cells if not _is_missing(cell)]
+        for name, cells in columns.items()
+    }
+    for name, cells in known.items():
+        if not cells:
+            raise GrassError(f"The target column {name!r} is empty.")
+    said = "as you say"
+    if kind is None:
+        several = len(known) > 1
+        kind, said = _infer_several(known) if several else _infer_one(*next(iter(known.items())))
+    elif kind in ("binary", "classification") and len(columns) > 1:
+        raise GrassError(f"A {kind} task has one target column, not {len(columns)}.")
+    classes: list[str] = []
+    if kind in ("binary", "classification"):
+        (target,) = columns
+        names = {_class_name(cell) for cell in columns[target] if not _is_missing(cell)}
+        classes = sorted(names, key=_order)
+        if len(classes) < 2 or (kind == "binary" and len(classes) > 2):
+            raise GrassError(
+                f"The target has {len(classes)} classes ({', '.join(classes[:5])}), "
+                f"but a {kind} task has {'two' if kind == 'binary' else 'at least two'}."
+            )
+    outputs = {"binary": 1, "classification": len(classes)}.get(kind, len(columns))
+    missing = len(columns) > 1 and any(_is_missing(c) for cells in columns.values() for c in cells)
+    loss, metric = _LOSS_AND_METRIC[kind]
+    task = TaskConfig.model_validate(
+        {"kind": kind, "outputs": outputs, "loss": loss, "metric": metric, "missing": missing}
+    )
+    count = f" of {outputs} classes" if kind == "classification" else ""
+    if len(columns) > 1:
+        count = f" of {outputs} targets"
+    return task, classes, f"Task: {kind}{count} ({said})."
+
+
+def _infer_one(name: str, cells: Sequence[str]) -> tuple[str, str]:
+    distinct = {_class_name(cell) for cell in cells}
+    if not _mostly_numbers(cells):
+        kind = "binary" if len(distinct) == 2 else "classification"
+        return kind, f"{name} holds {len(distinct)} different texts"
+    if distinct == {"0", "1"}:
+        return "binary", f"{name} holds only 0 and 1"
+    counting = {str(number) for number in range(len(distinct))}
+    if 2 < len(distinct) <= _MOST_CLASSES and distinct == counting:
+        hint = "--task regression if these are quantities"
+        return "classification", f"{name} holds the numbers 0 to {len(distinct) - 1}; {hint}"
+    return "regression", f"{name} holds numbers"
+
+
+def _infer_several(columns: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    if all(cell.lower() in _YES | _NO for cells in columns.values() for cell in cells):
+        return "multilabel", "they hold only 0 and 1"
+    for name, cells in columns.items():
+        if not _mostly_numbers(cells):
+            raise GrassError(
+                f"The target column {name!r} holds text: several targets are numbers, or 0 and 1."
+            )
+    return "regression", "they hold numbers"
+
+
+def _mostly_numbers(cells: Sequence[str]) -> bool:
+    """Whether a column is one of numbers; a few cells may be wrong."""
+    wrong = 0
+    for cell in cells:
+        try:
+            parse_number(cell)
+        except ValueError:
+            # One thousand written 1,000 is meant as a number, and refused as one.
+            wrong += not cell.replace(",", "").replace(".", "").lstrip("+-").isdigit()
+    return 2 * wrong < len(cells)
+
+
+def _label(cell: str) -> float:
+    word = cell.strip().lower()
+    if word in _YES:
+        return 1.0
+    if word in _NO:
+        return 0.0
+    raise ValueError(f"{shorten(cell)} is neither 0 nor 1")
+
+
+def _class_name(cell: str) -> str:
+    """A class by one name, however its number is written."""
+    text = cell.strip()
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else text
+
+
+def _order(name: str) -> tuple[bool, float, str]:
+    """Numbers by size, then texts by the alphabet."""
+    try:
+        return False, float(name), ""
+    except ValueError:
+        return True, 0.0, name
+
+
+def _is_missing(cell: str) -> bool:
+    return cell.strip().lower() in MISSING
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One row that may be used, or the reason why it may not."""
+
+    file: str
+    line: int
+    smiles: str
+    targets: list[str]
+    descriptors: list[str]
+    split: str | None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class ReadRows:
+    """All rows of one table or several, read but not yet divided."""
+
+    rows: list[TableRow]
+    molecules: list[Molecule | None]  # of each row; None where it has a problem
+    values: list[tuple[list[float], list[float]]]  # targets and descriptors of each row
+    schema: TableSchema
+    task: TaskConfig
+    sentence: str  # what the task is, and why
+
+    @property
+    def usable(self) -> list[int]:
+        """Numbers of the rows that can be used."""
+        return [number for number, row in enumerate(self.rows) if not row.problem]
+
+
+def read_rows(
+    path: str | Path,
+    targets: Sequence[str],
+    *,
+    smiles: str | None = None,
+    others: Sequence[tuple[str | Path, str]] = (),
+    column: str | None = None,
+    features: str = "ogb",
+    descriptors: Sequence[str] = (),
+    task: str | None = None,
+    bad_rows: str = "skip",
+    workers: int | None = None,
+    progress: Progress = silent,
+) -> ReadRows:
+    """Read molecules with targets; what the targets pose as a task is inferred.
+
+    Args:
+        path: The table (CSV, TSV or Parquet).
+        targets: Columns to learn.
+        smiles: Column of SMILES; found by its name if not given.
+        others: Further tables with the same columns, and the split that each is.
+        column: A column that says which split a row is in.
+        features: ``"ogb"`` or ``"zinc"``.
+        descriptors: Columns of numbers that the head is given beside the graph.
+        task: What the targets are, if that is not to be inferred.
+        bad_rows: ``"skip"`` or ``"fail"``.
+        workers: Processes that read molecules.
+        progress: Told how many rows are read.
+    """
+    if bad_rows not in ("skip", "fail"):
+        raise GrassError(f"--bad-rows is skip or fail, not {bad_rows!r}.")
+    table = open_table(path)
+    if not targets:
+        columns = ", ".join(table.columns[:20])
+        raise GrassError(f"Which column is to be predicted? Give --target; there are {columns}.")
+    schema = TableSchema(
+        smiles=find_smiles(table, smiles),
+        targets=list(targets),
+        features=features,
+        descriptors=list(descriptors),
+    )
+    rows = _cells(table, schema, column, None)
+    for file, split in others:
+        rows += _cells(open_table(file), schema, None, split)
+    cells = {
+        name: [row.targets[number] for row in rows if not row.problem]
+        for number, name in enumerate(schema.targets)
+    }
+    found_task, classes, sentence = infer_task(cells, task)
+    schema = schema.model_copy(update={"classes": classes})
+    read = _read(rows, schema, found_task, sentence, workers, progress)
+    _check_problems(read.rows, bad_rows, Path(path))
+    return read
+
+
+def read_known_rows(
+    path: str | Path, schema: TableSchema, task: TaskConfig, progress: Progress = silent
+) -> ReadRows:
+    """Read rows with targets for a model that is trained already: it says what they mean."""
+    rows = _cells(open_table(path), schema, None, None)
+    read = _read(rows, schema, task, "", None, progress)
+    _check_problems(read.rows, "skip", Path(path))
+    return read
+
+
+def parse_descriptors(names: Sequence[str], cells: Sequence[str]) -> list[float]:
+    """Descriptors of a row, all of which must be there."""
+    numbers = [parse_number(cell) for cell in cells]
+    for name, number in zip(names, numbers, strict=True):
+        if math.isnan(number):
+            raise ValueError(f"the descriptor {name} is missing")
+    return numbers
+
+
+def _cells(
+    table: Table, schema: TableSchema, column: str | None, split: str | None
+) -> list[TableRow]:
+    smiles = table.place(schema.smiles, "--smiles")
+    targets = [table.place(name, "--target") for name in schema.targets]
+    numbers = [table.place(name, "--descriptors") for name in schema.descriptors]
+    where = None if column is None else table.place(column, "--split")
+    found = []
+    for row in table:
+        part = split if where is None else row.cells[where]
+        cells = row.cells
+        found.append(
+            TableRow(
+                table.path.name,
+                row.line,
+                cells[smiles],
+                [cells[place] for place in targets],
+                [cells[place] for place in numbers],
+                part,
+                row.problem,
+            )
+        )
+    return found
+
+
+def _read(
+    rows: list[TableRow],
+    schema: TableSchema,
+    task: TaskConfig,
+    sentence: str,
+    workers: int | None,
+    progress: Progress,
+) -> ReadRows:
+    """Targets, descriptors and molecules of all rows."""
+    values, rows = _encode(rows, schema, task)
+    molecules: list[Molecule | None] = []
+    checked = []
+    reader = MoleculeReader(schema.features, identity=True, fingerprints=True)
+    with ReadingPool(reader, workers) as pool:
+        found = pool.read(["" if row.problem else row.smiles for row in rows])
+        for row, molecule in zip(rows, found, strict=True):
+            if isinstance(molecule, str):
+                row = row if row.problem else replace(row, problem=molecule)
+                molecules.append(None)
+            else:
+                molecules.append(molecule)
+            checked.append(row)
+            progress("Reading molecules", len(checked), len(rows))
+    return ReadRows(checked, molecules, values, schema, task, sentence)
+
+
+def _encode(
+    rows: list[TableRow], schema: TableSchema, task: TaskConfig
+) -> tuple[list[tuple[list[float], list[float]]], list[TableRow]]:
+    """Targets and descriptors of each row as numbers."""
+    values, checked = [], []
+    for row in rows:
+        encoded: tuple[list[float], list[float]] = ([], [])
+        if not row.problem:
+            try:
+                targets = schema.encode(task.kind, row.targets)
+                encoded = targets, parse_descriptors(schema.descriptors, row.descriptors)
+            except ValueError as error:
+                row = replace(row, problem=str(error))
+        values.append(encoded)
+        checked.append(row)
+    return values, checked
+
+
+def _check_problems(rows: list[TableRow], bad_rows: str, path: Path) -> None:
+    bad = [row for row in rows if row.problem]
+    if bad and (bad_rows == "fail" or len(bad) == len(rows)):
+        first = bad[0]
+        raise GrassError(
+            f"{len(bad)} of {len(rows)} rows cannot be used; "
+            f"the first is line {first.line} of {first.file}: {first.problem}."
+        )
+    if not rows:
+        raise GrassError(f"{path} has no rows.")

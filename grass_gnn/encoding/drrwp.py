@@ -1,0 +1,340 @@
+"""The largest eigenpairs of T_sym, or of its like on directed graphs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.transforms import BaseTransform
+
+from grass_gnn.encoding.base import read_graph
+from grass_gnn.encoding.eigen import (
+    LARGE_NODES,
+    Array,
+    SparseMatrix,
+    adjacency,
+    eigenpairs,
+    is_symmetric,
+    leading_eigenpairs,
+    normalised,
+    use_dense,
+)
+from grass_gnn.files import write_json
+from grass_gnn.progress import Progress, silent
+from grass_gnn.validation import check_choice, check_pairs, check_positive_int
+
+Directed = Literal["error", "symmetrize", "alternating"]
+
+_TIE = 1e-9  # eigenvalues this close count as equal
+
+logger = logging.getLogger(__name__)
+
+
+class Decomposition(NamedTuple):
+    """The largest eigenpairs of T_sym, which give the encoding of any pair.
+
+    There are m + 1 columns: the last holds the partner of λ_m where −λ_m is an eigenvalue too (on
+    bipartite graphs), so that no pair ±λ is cut in two, and is zero elsewhere.
+    """
+
+    vectors: Tensor  # [n, m + 1] float32: Q; alternating: U
+    values: Tensor  # [m + 1] float32: λ, by falling magnitude; alternating: σ²
+    error: float  # largest |λ| (alternating: σ²) left out: the spectral norm of the remainder
+    right_vectors: Tensor | None = None  # [n, m + 1] float32: V, of the alternating form only
+    residual: float = 0.0  # largest ‖T q − λ q‖ on large graphs; elsewhere it is rounding
+
+
+def decompose(
+    edge_index: Tensor,
+    num_nodes: int,
+    m: int,
+    weight: Tensor | None = None,
+    directed: Directed = "error",
+    keep: Path | None = None,
+    progress: Progress = silent,
+) -> Decomposition:
+    r"""Find the m eigenpairs of T_sym that are largest in magnitude (all of them if m ≥ n).
+
+    A graph whose edges are not the same in both directions has no T_sym. It can be symmetrised
+    (:math:`A + A^\top`), or walked along and against its edges in turn: with the singular value
+    decomposition :math:`D_{out}^{-1/2} A D_{in}^{-1/2} = U S V^\top`, h double steps are
+    :math:`U S^{2h} U^\top` if they begin along the edges, and :math:`V S^{2h} V^\top` if against.
+
+    Args:
+        edge_index: Head and tail of each edge [2, E].
+        num_nodes: The number of nodes.
+        m: Number of eigenpairs.
+        weight: Weight of each edge [E].
+        directed: What to do with a graph that is not symmetric: refuse it (``"error"``) or
+            ``"symmetrize"`` it; ``"alternating"`` is used on all graphs alike.
+        keep: Of a large graph, a file without suffix: ``.npz`` keeps what was found so far, from
+            which a later call goes on, and ``.json`` says how exact the result is.
+        progress: Of a large graph, told how many eigenpairs are found.
+    """
+    check_positive_int("m", m)
+    check_choice("directed", directed, get_args(Directed))
+    matrix = adjacency(edge_index, num_nodes, weight)
+    if directed == "alternating":
+        return _decompose_alternating(normalised(matrix), m, keep, progress)
+    if not is_symmetric(matrix):
+        if directed == "error":
+            raise ValueError(
+                "The graph has edges without an equal reverse edge, which D-RRWP cannot take as "
+                'they are: choose directed="symmetrize" or directed="alternating", or use RRWP.'
+            )
+        matrix = matrix + matrix.T
+    # One eigenpair more to see a ± tie at the cut, and another to know what is left out.
+    values, vectors, residual = _largest(normalised(matrix), m + 2, keep, progress)
+    tie = max(_TIE, residual / 100)  # eigenvalues are far more exact than their vectors
+    order = _by_magnitude(values, tie)
+    values, vectors = values[order], vectors[:, order]
+    kept = min(m, num_nodes)
+    # Equal magnitudes alternate, λ before −λ: only after a λ can the cut part it from its −λ.
+    if kept < num_nodes and abs(values[kept - 1] + values[kept]) < tie < values[kept - 1]:
+        kept += 1
+    error = float(abs(values[kept])) if kept < num_nodes else 0.0
+    _state_error(num_nodes, kept, residual, error, keep)
+    vectors, values = vectors[:, :kept], values[:kept]
+    return Decomposition(_pad(vectors, m), _pad(values, m), error, None, residual)
+
+
+def _largest(
+    operator: SparseMatrix | LinearOperator, count: int, keep: Path | None, progress: Progress
+) -> tuple[Array, Array, float]:
+    """The ``count`` largest eigenpairs (or all) and their residual, by what suits the size."""
+    if operator.shape[0] < LARGE_NODES or use_dense(operator.shape[0], count):
+        return (*eigenpairs(operator, count, "LM"), 0.0)
+    state = None if keep is None else keep.with_name(f"{keep.name}.npz")
+    found = leading_eigenpairs(operator, count, state, progress)
+    return found.values, found.vectors, found.residual
+
+
+def _state_error(
+    num_nodes: int, kept: int, residual: float, error: float, keep: Path | None
+) -> None:
+    """Say how exact the eigenpairs of a large graph are, and what is left out."""
+    if not residual:
+        return
+    logger.warning(
+        "The %d eigenpairs of %s nodes have residuals of at most %.1e; all others are at most %.4f "
+        "in magnitude.",
+        kept,
+        f"{num_nodes:,}",
+        residual,
+        error,
+    )
+    if keep is not None:
+        account = {"nodes": num_nodes, "eigenpairs": kept, "residual": residual, "left_out": error}
+        write_json(keep.with_name(f"{keep.name}.json"), account)
+
+
+def _decompose_alternating(
+    matrix: SparseMatrix, m: int, keep: Path | None, progress: Progress
+) -> Decomposition:
+    num_nodes = matrix.shape[0]
+
+    def double_step(x: Array) -> Array:
+        return matrix @ (matrix.T @ x)
+
+    operator = LinearOperator(matrix.shape, matvec=double_step, matmat=double_step, dtype=float)
+    values, left, residual = _largest(operator, m + 1, keep, progress)
+    order = np.argsort(-values, kind="stable")
+    values, left = values[order].clip(min=0.0), left[:, order]
+    kept = min(m, num_nodes)
+    error = float(values[kept]) if kept < num_nodes else 0.0
+    values, left = values[:kept], left[:, :kept]
+    _state_error(num_nodes, kept, residual, error, keep)
+    # v = Mᵀu / σ; where σ is zero its powers are too, and any v will do.
+    right = (matrix.T @ left) * np.sqrt(np.divide(1.0, values, where=values > _TIE, out=0 * values))
+    return Decomposition(_pad(left, m), _pad(values, m), error, _pad(right, m), residual)
+
+
+def _by_magnitude(values: Array, tie: float) -> NDArray[np.intp]:
+    """The order of falling magnitude in which equal magnitudes alternate: λ, −λ, λ, −λ, …"""
+    order = np.argsort(-abs(values), kind="stable")
+    magnitude = abs(values[order])
+    group = np.cumsum(np.diff(magnitude, prepend=magnitude[:1]) < -tie)
+    negative = values[order] < 0
+    # How many values of the same group and sign come before.
+    label = 2 * group + negative
+    rank = np.empty(order.size, dtype=np.intp)
+    by_label = np.argsort(label, kind="stable")
+    count = np.bincount(label)
+    rank[by_label] = np.arange(order.size) - (np.cumsum(count) - count)[label[by_label]]
+    return order[np.lexsort((negative, rank, group))]
+
+
+def _pad(columns: Array, m: int) -> Tensor:
+    """As float32, with zeros up to m + 1 in the last dimension."""
+    padded = np.zeros((*columns.shape[:-1], m + 1), dtype=np.float32)
+    padded[..., : columns.shape[-1]] = columns
+    return torch.from_numpy(padded)
+
+
+_TILE_PAIRS = 256  # pairs of one graph that share a matrix product
+_CHUNK_NUMBERS = 1 << 20  # of a chunk of tiles, which should stay in cache
+
+
+def decomposed_nodes(
+    vectors: Tensor, values: Tensor, k: int, node_graph: Tensor | None = None
+) -> Tensor:
+    """The encoding Σ_m Q_im² λ_m^h of each node for h = 1, …, k (equation 1).
+
+    Args:
+        vectors: Q [N, m + 1].
+        values: λ of the one graph [m + 1], or of each graph [B, m + 1].
+        k: Number of random walk steps.
+        node_graph: Graph of each node [N], for a batch.
+
+    Returns:
+        Node encodings [N, k].
+    """
+    nodes = torch.arange(vectors.size(0), device=vectors.device)
+    return decomposed_pairs(nodes.expand(2, -1), vectors, values, k, node_graph)
+
+
+def decomposed_pairs(
+    pairs: Tensor, vectors: Tensor, values: Tensor, k: int, node_graph: Tensor | None = None
+) -> Tensor:
+    """The encoding Σ_m Q_im Q_jm λ_m^h of each pair (i, j) for h = 1, …, k (equation 2).
+
+    It is the same for (j, i), so k columns say it all.
+
+    Args:
+        pairs: The pairs (i, j) [2, M], in any order, each within one graph.
+        vectors: Q [N, m + 1].
+        values: λ of the one graph [m + 1], or of each graph [B, m + 1].
+        k: Number of random walk steps.
+        node_graph: Graph of each node [N], for a batch.
+
+    Returns:
+        Pair encodings [M, k].
+    """
+    check_positive_int("k", k)
+    check_pairs("pairs", pairs, vectors.size(0))
+    steps = torch.arange(1, k + 1, device=values.device)
+    values = values.view(-1, values.size(-1))  # [B, m + 1]
+    powers = (values.double().unsqueeze(2) ** steps).to(vectors.dtype)  # [B, m + 1, k]
+    if values.size(0) > 1 and node_graph is None:
+        raise ValueError(f"values belong to {values.size(0)} graphs: node_graph must be given.")
+    if node_graph is None or values.size(0) == 1:
+        graph = torch.zeros_like(pairs[0])
+    else:
+        graph = node_graph[pairs[0]]
+        if not torch.equal(graph, node_graph[pairs[1]]):
+            crossing = int((graph != node_graph[pairs[1]]).nonzero()[0])
+            raise ValueError(f"pairs[:, {crossing}] joins nodes of two different graphs.")
+
+    # Graphs have powers of their own: their pairs are cut into tiles of equal size, the last one of
+    # a graph filled up, so that all tiles make one batched matrix product without much filling.
+    num_pairs, columns = graph.numel(), vectors.size(1)
+    count = torch.bincount(graph, minlength=values.size(0))  # [B]
+    tiles = -(count // -_TILE_PAIRS)  # [B]
+    tile_graph = torch.repeat_interleave(tiles)  # [tiles]
+    order = torch.argsort(graph, stable=True)  # [M]
+    shift = (tiles.cumsum(0) - tiles) * _TILE_PAIRS - (count.cumsum(0) - count)  # [B]
+    place = torch.arange(num_pairs, device=order.device) + shift[graph[order]]  # [M], among tiles
+    pair = order.new_full((tile_graph.numel() * _TILE_PAIRS,), num_pairs)  # of each place, or none
+    pair[place] = order
+
+    padded = torch.cat([pairs, pairs.new_zeros(2, 1)], dim=1)  # what fills up goes to a last row
+    out = vectors.new_empty(num_pairs + 1, k)
+    largest = max(_TILE_PAIRS * k, _TILE_PAIRS * columns, columns * k)  # numbers of a tile
+    chunk = max(1, _CHUNK_NUMBERS // largest)  # tiles
+    for first in range(0, tile_graph.numel(), chunk):
+        rows = pair[first * _TILE_PAIRS : (first + chunk) * _TILE_PAIRS]
+        head, tail = padded[:, rows]
+        product = (vectors[head] * vectors[tail]).view(-1, _TILE_PAIRS, columns)
+        encoding = torch.bmm(product, powers[tile_graph[first : first + chunk]])
+        out.index_copy_(0, rows, encoding.view(-1, k))
+    return out[:num_pairs]
+
+
+def rrwp_from_decomposition(
+    pairs: Tensor, vectors: Tensor, values: Tensor, degree: Tensor, k: int
+) -> Tensor:
+    """RRWP of an undirected graph from its eigenpairs, exact when all of them are there.
+
+    T = D^-½ T_sym D^½, so P_hij = d_i^-½ d_j^½ Σ_m Q_im Q_jm λ_m^h.
+
+    Args:
+        pairs: The pairs (i, j) [2, M].
+        vectors: Q [n, m + 1].
+        values: λ [m + 1].
+        degree: Degree of each node (the sum of its weights) [n].
+        k: Number of random walk steps.
+
+    Returns:
+        P_ij [M, k].
+    """
+    symmetric = decomposed_pairs(pairs, vectors, values, k)  # [M, k]
+    head, tail = degree[pairs]  # [M] each
+    ratio = torch.where(head > 0, tail / head, 0.0).sqrt()
+    return symmetric * ratio.unsqueeze(1).to(symmetric.dtype)
+
+
+class AddDecomposedRRWP(BaseTransform):
+    """Write D-RRWP encodings of nodes and edges to a graph.
+
+    They are ``data.rrwp`` [n, k] and ``data.edge_rrwp`` [E, k]. What the encoding of edges that are
+    added later needs is kept beside them: ``data.rrwp_vectors`` [n, m + 1] and ``data.rrwp_values``
+    [1, m + 1]. In the alternating form both encodings have 2k columns (walks that begin along the
+    edges ‖ against them), and ``data.rrwp_right_vectors`` [n, m + 1] is kept too.
+
+    Args:
+        k: Number of random walk steps.
+        m: Number of eigenpairs, by default k.
+        weight_key: Name of the edge weights, if walkers are to follow them.
+        directed: What to do with directed graphs, as in :func:`decompose`.
+    """
+
+    def __init__(
+        self,
+        k: int,
+        m: int | None = None,
+        weight_key: str | None = None,
+        directed: Directed = "error",
+    ) -> None:
+        check_positive_int("k", k)
+        check_choice("directed", directed, get_args(Directed))
+        self.k = k
+        self.m = k if m is None else m
+        check_positive_int("m", self.m)
+        self.weight_key = weight_key
+        self.directed: Directed = directed
+
+    def forward(self, data: Data) -> Data:
+        """Write ``rrwp`` and ``edge_rrwp``, and the decomposition that they come from."""
+        edges, num_nodes, weight = read_graph(data, self.weight_key)
+        found = decompose(edges, num_nodes, self.m, weight, self.directed)
+        data.rrwp_vectors = found.vectors.to(edges.device)
+        data.rrwp_values = found.values.to(edges.device).unsqueeze(0)
+        if found.right_vectors is not None:
+            data.rrwp_right_vectors = found.right_vectors.to(edges.device)
+        loops = torch.arange(num_nodes, device=edges.device).expand(2, -1)
+        data.rrwp = decomposed_pairs_of(data, loops, self.k)
+        data.edge_rrwp = decomposed_pairs_of(data, edges, self.k)
+        return data
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(k={self.k}, m={self.m}, weight_key={self.weight_key!r}, "
+            f"directed={self.directed!r})"
+        )
+
+
+def decomposed_pairs_of(data: Data, pairs: Tensor, k: int) -> Tensor:
+    """Encodings of pairs [2, M] → [M, k] from what :class:`AddDecomposedRRWP` left on graphs."""
+    sides = [data.rrwp_vectors]
+    if "rrwp_right_vectors" in data:
+        sides.append(data.rrwp_right_vectors)
+    return torch.cat(
+        [decomposed_pairs(pairs, side, data.rrwp_values, k, data.batch) for side in sides], dim=1
+    )  # [M, k], alternating [M, 2k]

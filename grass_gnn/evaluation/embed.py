@@ -1,0 +1,47 @@
+"""Representations of graphs and nodes, for other models to start from."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grass_gnn.config import GRASSConfig
+from grass_gnn.data.batch import GraphBatch
+from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.data.packed.loader import GraphLoader
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.protocol import TEST
+from grass_gnn.nn.model import GRASS
+from grass_gnn.nn.norm import graph_mean
+
+
+@torch.no_grad()
+def embed_split(
+    model: GRASS,
+    dataset: PackedDataset,
+    config: GRASSConfig,
+    level: str = "graph",
+    rewirings: int = 16,
+    seed: int = 0,
+    by_graph: bool = False,
+    batch_size: int = 200,
+) -> Tensor:
+    """The representations of a dataset, averaged over rewirings: [B, …] graphs or [N, d] nodes."""
+    if level not in ("graph", "node"):
+        raise GrassError(f"Embeddings are of level graph or node, not {level!r}.")
+    model.eval()
+    total = torch.zeros(())
+    for number in range(rewirings):
+        loader = GraphLoader(dataset, config, batch_size, seed=seed, stream=TEST, by_graph=by_graph)
+        loader.set_epoch(number)
+        total = total + torch.cat([_represent(model, batch, level) for batch in loader])
+    return total / rewirings
+
+
+def _represent(model: GRASS, batch: GraphBatch, level: str) -> Tensor:
+    x, e = model.represent(batch.to(model.target_scale.device))
+    if level == "node":
+        return x.cpu()  # [N, d]
+    if model.pooling is not None:
+        return model.readout(x, e, batch).cpu()  # [B, 3d + descriptors]
+    return graph_mean(x, batch.node_graph, batch.num_graphs).cpu()  # [B, d]

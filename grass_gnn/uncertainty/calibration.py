@@ -1,0 +1,219 @@
+"""How far predicted standard deviations and probabilities can be trusted, and what mends them.
+
+Errors that are Gaussian with the predicted standard deviations lie within ±zₚ of them with
+probability p, where zₚ is the Gaussian quantile of (1 + p) / 2. The share that really does is the
+coverage; the area between coverage and p is 0 when every p is right, and 1/2 at worst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import Field, ValidationError
+from scipy.integrate import trapezoid
+from scipy.optimize import minimize_scalar
+from scipy.stats import norm
+from torch import Tensor
+from torch.nn import functional as F
+from torchmetrics.functional import classification as tm
+
+from grass_gnn.config import Section, TaskConfig
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.trained import TrainedModel
+from grass_gnn.files import read_json, write_json
+
+LEVELS = np.linspace(0, 1, 201)  # confidence, from none to all
+BINS = 15  # of probabilities
+_TEMPERATURES = (0.05, 20.0)  # labels that are all foretold right would ask for 0
+
+
+def coverage(z: np.ndarray) -> np.ndarray:
+    """The share of z-scores [M] within the interval of each confidence in :data:`LEVELS`."""
+    inside = np.sort(np.abs(z))
+    return np.searchsorted(inside, norm.ppf((1 + LEVELS) / 2), side="right") / len(z)
+
+
+def miscalibration_area(z: np.ndarray) -> float:
+    """The area between the coverage of z-scores [M] and the confidence."""
+    return float(trapezoid(np.abs(coverage(z) - LEVELS), LEVELS))
+
+
+def fit_scale(z: np.ndarray) -> float:
+    """The factor of the standard deviations that makes the errors likeliest.
+
+    The Gaussian log-likelihood −Σ (log s + z² / 2s²) is largest at s = √(mean of z²).
+    """
+    return float(np.sqrt(np.mean(np.square(z))))
+
+
+def calibration_error(kind: str, probability: Tensor, target: Tensor) -> float:
+    """Expected calibration error: |confidence − share that is right|, a mean over 15 bins.
+
+    Of classes, the confidence is that of the likeliest; of labels (all of them together), the
+    probability that the label is there.
+
+    Args:
+        kind: Of the task.
+        probability: Of classes or labels [M, outputs].
+        target: Classes [M], or labels [M, outputs] in which NaN means missing.
+    """
+    if kind == "classification":
+        classes = probability.size(1)
+        return float(tm.multiclass_calibration_error(probability, target.long(), classes, BINS))
+    known = ~torch.isnan(target)
+    return float(tm.binary_calibration_error(probability[known], target[known].long(), BINS))
+
+
+def with_temperature(kind: str, probability: Tensor, temperature: float) -> Tensor:
+    """Probabilities [M, outputs] whose logits are divided by a temperature."""
+    exact = probability.double()
+    if kind == "classification":
+        changed = (exact.clamp(min=1e-30).log() / temperature).softmax(dim=-1)
+    else:
+        changed = (exact.logit(eps=1e-12) / temperature).sigmoid()
+    return changed.to(probability.dtype)
+
+
+def log_loss(kind: str, probability: Tensor, target: Tensor) -> float:
+    """Negative log-likelihood of what is true, a mean; arguments as in calibration_error."""
+    exact = probability.double().clamp(1e-12, 1 - 1e-12)
+    if kind == "classification":
+        return float(F.nll_loss(exact.log(), target.long()))
+    known = ~torch.isnan(target)
+    return float(F.binary_cross_entropy(exact[known], target[known].double()))
+
+
+def fit_temperature(kind: str, probability: Tensor, target: Tensor) -> float:
+    """The temperature that makes what is true likeliest; arguments as in calibration_error."""
+    exact = probability.double()
+    low, high = np.log(_TEMPERATURES)
+    found = minimize_scalar(
+        lambda t: log_loss(kind, with_temperature(kind, exact, float(np.exp(t))), target),
+        bounds=(low, high),
+        method="bounded",
+    )
+    return float(np.exp(found.x))
+
+
+def reliability(
+    kind: str, probability: Tensor, target: Tensor, groups: int = 10
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean confidence, share that is right and its standard error, of groups of equal size."""
+    if kind == "classification":
+        confidence, best = probability.max(dim=1)
+        right = best == target
+    else:
+        known = ~torch.isnan(target)
+        confidence, right = probability[known], target[known] == 1
+    order = confidence.argsort(stable=True)
+    parts = torch.tensor_split(torch.stack([confidence, right])[:, order].double(), groups, dim=1)
+    means = torch.stack([part.mean(dim=1) for part in parts if part.size(1)]).numpy()
+    count = np.array([part.size(1) for part in parts if part.size(1)])
+    return means[:, 0], means[:, 1], np.sqrt(means[:, 1] * (1 - means[:, 1]) / count)
+
+
+ALONE, TOGETHER = "calibration", "calibration_ensemble"  # .json and .png
+
+
+class SpreadCalibration(Section):
+    """Of one target of a regression, how far its standard deviations can be trusted."""
+
+    target: str
+    scale: float = Field(gt=0)  # √(mean of ((true − mean) / std)²): std × scale is calibrated
+    rows: int
+    without_spread: int  # rows that every rewiring gives the same value: they count for nothing
+    rank_correlation: float | None  # Spearman's ρ of std and absolute error
+    area: float  # miscalibration area, as predicted
+    scaled_area: float
+    within: tuple[float, float]  # share of errors within one and two std, as predicted
+    scaled_within: tuple[float, float]
+
+
+class ProbabilityCalibration(Section):
+    """How far the probabilities of a classification can be trusted."""
+
+    temperature: float = Field(gt=0)  # what their logits are divided by
+    rows: int
+    error: float  # expected calibration error, as predicted
+    scaled_error: float
+    log_loss: float
+    scaled_log_loss: float
+
+
+class Calibration(Section):
+    """What was found about a model or an ensemble on rows that it was not trained on."""
+
+    kind: str  # of the task
+    models: list[str]  # checksums of the weights that it holds for
+    rewirings: int
+    rows: int
+    source: str  # of the rows
+    targets: list[SpreadCalibration] = Field(default_factory=list)
+    probabilities: ProbabilityCalibration | None = None
+
+    def fits(self, task: TaskConfig) -> bool:
+        """Whether it says of each output what is to be known."""
+        regression = self.kind == "regression"
+        known = len(self.targets) == task.outputs if regression else self.probabilities is not None
+        return self.kind == task.kind and known
+
+    def mean(self, mean: Tensor) -> Tensor:
+        """Calibrated means or probabilities [M, outputs]."""
+        if self.probabilities is None:
+            return mean
+        return with_temperature(self.kind, mean, self.probabilities.temperature)
+
+    def std(self, std: Tensor) -> Tensor:
+        """Calibrated standard deviations [M, outputs]; those of probabilities stay as they are."""
+        return std * std.new_tensor([one.scale for one in self.targets]) if self.targets else std
+
+    @property
+    def factors(self) -> str:
+        """What is changed, in a few words."""
+        if self.probabilities is not None:
+            return f"probabilities calibrated by temperature {self.probabilities.temperature:.3g}"
+        shown = ", ".join(f"× {one.scale:.3g} for {one.target}" for one in self.targets[:3])
+        more = f", … ({len(self.targets)} targets)" if len(self.targets) > 3 else ""
+        return f"standard deviations calibrated: {shown}{more}"
+
+    def save(self, folder: Path) -> Path:
+        """Write it into a run folder."""
+        path = folder / f"{file_name(self.models)}.json"
+        write_json(path, self.model_dump(mode="json"))
+        return path
+
+
+def checksums(models: Sequence[TrainedModel]) -> list[str]:
+    """What tells the weights of models apart, in one order."""
+    return sorted(str(model.card.get("weights_sha256")) for model in models)
+
+
+def file_name(models: Sequence[object]) -> str:
+    """Name of the files, without ending, about one model or several."""
+    return ALONE if len(models) == 1 else TOGETHER
+
+
+def find_calibration(models: Sequence[TrainedModel]) -> tuple[Calibration | None, str]:
+    """The calibration that one of the run folders keeps of just these models, if there is one.
+
+    Returns:
+        It, and the reason, if there is one that does not fit.
+    """
+    reason = ""
+    for model in models:
+        path = (model.folder or Path()) / f"{file_name(models)}.json"
+        if model.folder is None or not path.is_file():
+            continue
+        try:
+            found = Calibration.model_validate(read_json(path))
+        except ValidationError:
+            found = None
+        if found is None or not found.fits(model.config.task):
+            raise GrassError(f"The file {path} is damaged: calibrate again, or remove it.")
+        if found.models == checksums(models):
+            return found, ""
+        reason = f"{path} is about other models, and not applied"
+    return None, reason

@@ -1,0 +1,175 @@
+"""Run folders as they are named on the command line: one model each, or those of all folds."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from grass_gnn.data.checking import CheckedGraph
+from grass_gnn.data.packed.build import pack_checked
+from grass_gnn.data.tables.schema import TableSchema
+from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model
+from grass_gnn.files import read_json
+from grass_gnn.uncertainty.calibration import Calibration
+from grass_gnn.uncertainty.similarity import SimilarityReference
+
+FOLDS = "folds.csv"  # in the folder of a cross-validation: the fold of each row
+CROSS_VALIDATION = "cross_validation.json"  # its summary, when all folds are done
+
+
+def run_folders(folder: str | Path) -> list[Path]:
+    """The folder of a run, or those of a cross-validation's folds."""
+    folder = Path(folder)
+    if (folder / CROSS_VALIDATION).is_file():
+        summary = read_json(folder / CROSS_VALIDATION)
+        runs = summary.get("runs") if isinstance(summary, dict) else None
+        # Bare names: a summary of a stranger's leads nowhere else.
+        if not isinstance(runs, list) or not all(re.fullmatch(r"fold-\d+", str(r)) for r in runs):
+            raise GrassError(f"The file {folder / CROSS_VALIDATION} is damaged: it names no folds.")
+        return [folder / run for run in runs]
+    if (folder / FOLDS).is_file():
+        raise GrassError(f"The cross-validation in {folder} is not finished: use --resume.")
+    return [folder]
+
+
+def load_models(folders: Sequence[str | Path]) -> list[TrainedModel]:
+    """The models of run folders; that of a cross-validation stands for those of its folds."""
+    return [load_model(run) for folder in folders for run in run_folders(folder)]
+
+
+class Spread(NamedTuple):
+    """Predictions of an ensemble [M, outputs] each: variances of the two kinds add up."""
+
+    mean: Tensor
+    std: Tensor  # √(rewirings² + models²)
+    rewirings: Tensor  # the models' own spread over rewirings, its quadratic mean
+    models: Tensor  # of the models' means
+
+    def row(self, number: int) -> Spread:
+        """The prediction of one graph [outputs] each."""
+        return Spread(*(part[number] for part in self))
+
+
+def combine(predictions: Sequence[Prediction]) -> Spread:
+    """What several models predict, as one."""
+    means = torch.stack([one.mean for one in predictions])  # [models, M, outputs]
+    own = torch.stack([one.std for one in predictions]).square().mean(dim=0).sqrt()
+    between = means.std(dim=0, correction=0)
+    return Spread(means.mean(dim=0), (own.square() + between.square()).sqrt(), own, between)
+
+
+class Ensemble:
+    """Trained models that answer the same question about molecules.
+
+    Args:
+        models: The models; their run folders must be known.
+        calibration: What is applied to their predictions.
+    """
+
+    def __init__(
+        self, models: Sequence[TrainedModel], calibration: Calibration | None = None
+    ) -> None:
+        if not models:
+            raise GrassError("A prediction needs at least one trained model.")
+        self.models, self.calibration = list(models), calibration
+        schemas = [TableSchema.from_card(model.card) for model in models]
+        if schemas[0] is None:
+            raise GrassError(f"The model in {models[0].folder} was not trained on molecules.")
+        self.schema = schemas[0]
+        self.task = models[0].config.task
+        for model, schema in zip(models, schemas, strict=True):
+            if schema != self.schema or model.config.task.kind != self.task.kind:
+                raise GrassError(
+                    f"The model in {model.folder} has other columns or targets than the one in "
+                    f"{models[0].folder}: an ensemble needs the same."
+                )
+
+    @cached_property
+    def similarity(self) -> SimilarityReference | None:
+        """Training molecules of the first model, if its run kept them."""
+        first = self.models[0]
+        checksum = first.card.get("similarity_sha256")
+        if checksum is None or first.folder is None:
+            return None
+        return SimilarityReference.load(first.folder, checksum)
+
+    def predict(
+        self,
+        graphs: Sequence[CheckedGraph],
+        rewirings: int,
+        seed: int = 0,
+        deterministic: bool = False,
+    ) -> Spread:
+        """Predict for graphs, over all models and rewirings."""
+        found = combine(
+            [
+                model.predict_packed(
+                    pack_checked(graphs, model.config), rewirings, seed, deterministic
+                )
+                for model in self.models
+            ]
+        )
+        if self.calibration is None:
+            return found
+        stds = (self.calibration.std(part) for part in found[1:])
+        return Spread(self.calibration.mean(found.mean), *stds)
+
+    def samples(self, graph: CheckedGraph, rewirings: int) -> Tensor:
+        """What each rewiring of a graph predicts, before calibration [rewirings, outputs].
+
+        The rewirings follow from the graph alone; models are averaged.
+        """
+        found = [
+            model.sample_packed(pack_checked([graph], model.config), rewirings, deterministic=True)
+            for model in self.models
+        ]
+        return torch.stack(found).mean(dim=0)[:, 0]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that predictions are written to."""
+        names = []
+        for value, spread in self._outputs:
+            names += [value, spread]
+            if len(self.models) > 1:
+                names += [f"{spread}_rewirings", f"{spread}_models"]
+        if self.task.kind == "classification":
+            names.insert(0, f"{self.schema.targets[0]}_pred")
+        return [*names, "similarity", "warning", "error"]
+
+    @property
+    def _outputs(self) -> list[tuple[str, str]]:
+        """Names of each output and of its standard deviation."""
+        targets, classes = self.schema.targets, self.schema.classes
+        if self.task.kind == "classification":
+            names = classes or [str(number) for number in range(self.task.outputs)]
+            return [(f"{targets[0]}_prob_{name}", f"{targets[0]}_std_{name}") for name in names]
+        if self.task.kind == "binary" and classes not in ([], ["0", "1"]):
+            return [(f"{targets[0]}_prob_{classes[1]}", f"{targets[0]}_std")]
+        ending = "pred" if self.task.kind == "regression" else "prob"
+        return [(f"{name}_{ending}", f"{name}_std") for name in targets]
+
+    def success(self, one: Spread, similarity: float, warning: str) -> list[str]:
+        """The cells of a prediction."""
+        cells = []
+        for mean, std, rewirings, models in zip(*(part.tolist() for part in one), strict=True):
+            cells += [f"{mean:.7g}", f"{std:.4g}"]
+            if len(self.models) > 1:
+                cells += [f"{rewirings:.4g}", f"{models:.4g}"]
+        if self.task.kind == "classification":
+            best = int(one.mean.argmax())
+            cells.insert(0, self.schema.classes[best] if self.schema.classes else str(best))
+        shown = "" if math.isnan(similarity) else f"{similarity:.3f}"
+        return [*cells, shown, warning, ""]
+
+    def failure(self, reason: str) -> list[str]:
+        """The cells of a row without prediction."""
+        return [""] * (len(self.columns) - 1) + [reason]

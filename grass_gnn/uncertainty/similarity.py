@@ -1,0 +1,89 @@
+"""How like the training molecules a molecule is: the largest Tanimoto similarity to any of them.
+
+Fingerprints are Morgan's, of radius 2 and 1,024 bits. At most 2,000 training molecules are kept,
+drawn at random, so the measure is a lower bound of the similarity to the whole set. A molecule is
+called unlike them when it is less similar than 99 of 100 training molecules are to the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from grass_gnn.data.tables.molecules import FINGERPRINT_BITS
+from grass_gnn.errors import GrassError, first_line
+from grass_gnn.files import write_whole
+
+FILE = "similarity.safetensors"
+_KEPT = 2000  # training molecules
+_UNLIKE = 0.01  # quantile of the training molecules' own similarity
+
+
+@dataclass(frozen=True)
+class SimilarityReference:
+    """Fingerprints of training molecules."""
+
+    bits: np.ndarray  # [molecules, bits] uint8
+    threshold: float
+
+    @classmethod
+    def of(cls, fingerprints: np.ndarray, seed: int = 0) -> SimilarityReference:
+        """Keep some of the training set's fingerprints [molecules, bits]."""
+        chosen = np.random.default_rng(seed).permutation(len(fingerprints))[:_KEPT]
+        bits = fingerprints[np.sort(chosen)]
+        if len(bits) < 2:
+            return cls(bits, 0.0)
+        own = _tanimoto(bits, bits)  # [molecules, molecules]
+        np.fill_diagonal(own, 0.0)
+        return cls(bits, float(np.quantile(own.max(axis=1), _UNLIKE)))
+
+    def nearest(self, fingerprints: np.ndarray) -> np.ndarray:
+        """The largest similarity of each molecule [M, bits] to the reference → [M]."""
+        return _tanimoto(fingerprints, self.bits).max(axis=1)
+
+    def save(self, folder: Path) -> str:
+        """Write the reference into a run folder; the checksum goes into the model's card."""
+        data = save_tensors(
+            {
+                "bits": torch.from_numpy(np.packbits(self.bits, axis=1)),
+                "threshold": torch.tensor([self.threshold]),
+            }
+        )
+        with write_whole(folder / FILE) as temporary:
+            temporary.write_bytes(data)
+        return hashlib.sha256(data).hexdigest()
+
+    @classmethod
+    def load(cls, folder: Path, checksum: str) -> SimilarityReference:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            GrassError: The file is missing or damaged.
+        """
+        path = folder / FILE
+        try:
+            data = path.read_bytes()
+            if hashlib.sha256(data).hexdigest() != checksum:
+                raise GrassError(f"The file {path} is damaged: its checksum differs.")
+            tensors = load_tensors(data)
+            bits, threshold = tensors["bits"], float(tensors["threshold"].double())
+        except (OSError, SafetensorError, KeyError, RuntimeError, ValueError, TypeError) as error:
+            raise GrassError(f"The file {path} is damaged: {first_line(error)}.") from None
+        if bits.dtype != torch.uint8 or bits.dim() != 2 or 8 * bits.size(1) != FINGERPRINT_BITS:
+            raise GrassError(f"The file {path} is damaged: it holds no fingerprints.")
+        return cls(np.unpackbits(bits.numpy(), axis=1), threshold)
+
+
+def _tanimoto(queries: np.ndarray, references: np.ndarray) -> np.ndarray:
+    """Bits in common over bits in either [M, R]."""
+    first, second = queries.astype(np.float32), references.astype(np.float32)
+    common = first @ second.T
+    either = first.sum(axis=1)[:, None] + second.sum(axis=1)[None, :] - common
+    return common / np.maximum(either, 1.0)

@@ -1,0 +1,83 @@
+"""Explanations: shares of attention that add up, in the direction in which they are taken."""
+
+import json
+
+import pytest
+import torch
+from small_tables import TINY, write_csv
+from torch_geometric.data import Data
+
+from grass_gnn import GRASS, GRASSConfig, load_model
+from grass_gnn.cli import main
+from grass_gnn.data.batch import ADDED_EDGE
+from grass_gnn.evaluation.explain import draw_graph
+from grass_gnn.evaluation.trained import TrainedModel
+
+
+def model(**changes):
+    torch.manual_seed(0)
+    config = GRASSConfig().override(TINY | {k.replace("__", "."): v for k, v in changes.items()})
+    return TrainedModel(GRASS(config).eval(), config)
+
+
+def path(size=5):
+    nodes = torch.arange(size - 1)
+    pairs = torch.stack([nodes, nodes + 1])
+    return Data(edge_index=torch.cat([pairs, pairs.flip(0)], dim=1), num_nodes=size)
+
+
+def test_what_each_node_takes_adds_up_to_one():
+    found = model().explain(path(), rewirings=3)
+    taken = torch.zeros(5).index_add(0, found.edge_index[1], found.attention)
+    assert torch.allclose(taken, torch.ones(5), atol=1e-2)
+    assert sum(found.by_kind.values()) == pytest.approx(1, abs=1e-2)
+    assert set(found.pairs()) == {(0, 1), (1, 2), (2, 3), (3, 4)}
+
+
+def test_flipped_layers_count_for_the_opposite_direction():
+    """On one arc 0 → 1, layer 0 gives it to node 1, and the flipped layer 1 to node 0."""
+    arc = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
+    trained = model(rewiring__kind="none", model__layers=2)
+    found = trained.explain(arc, rewirings=1)
+    batch, weights = trained.model.attention(arc)
+    row = int(batch.input_edges[0])
+    shares = {
+        (int(i), int(j)): float(a)
+        for i, j, kind, a in zip(*found.edge_index, found.kind, found.attention, strict=True)
+        if kind == 0
+    }
+    assert shares[0, 1] == pytest.approx(float(weights[0, row].mean()) / 2, rel=1e-4)
+    assert shares[1, 0] == pytest.approx(float(weights[1, row].mean()) / 2, rel=1e-4)
+    straight = model(rewiring__kind="none", model__layers=2, model__flip=False)
+    kinds = straight.explain(arc, rewirings=1)
+    assert not any(i > j for i, j in kinds.edge_index.t().tolist())
+
+
+def test_pictures_and_numbers_of_molecules(run, tmp_path, capsys):
+    table = write_csv(tmp_path / "in.csv", ["smiles"], [["c1ccccc1CCO"], ["C("], ["C"]])
+    out = tmp_path / "pictures"
+    arguments = ["explain", str(run), str(table), "-o", str(out), "--rewirings", "2"]
+    assert main(arguments) == 0
+    names = {file.name for file in out.iterdir()}
+    assert names == {"2.svg", "2.json", "3.json", "4.svg", "4.json"}
+    assert "</svg>" in (out / "2.svg").read_text()
+    numbers = json.loads((out / "2.json").read_text())
+    bonds = {(e["from"], e["to"]) for e in numbers["edges"] if e["kind"] == "existing"}
+    assert (5, 6) in bonds and (6, 5) in bonds and len(bonds) == 18
+    assert "not valid" in json.loads((out / "3.json").read_text())["error"]
+
+
+def test_other_graphs_are_laid_out(tmp_path):
+    found = model().explain(path(6), rewirings=2)
+    draw_graph(found, tmp_path / "graph.png")
+    assert (tmp_path / "graph.png").read_bytes().startswith(b"\x89PNG")
+    assert found.pairs(ADDED_EDGE)
+    json.dumps(found.to_dict())
+
+
+def test_a_loaded_model_explains(run):
+    from grass_gnn.data.tables.molecules import MoleculeReader
+
+    data = MoleculeReader()("CCO").data
+    found = load_model(run).explain(data, rewirings=1, deterministic=True)
+    assert found.num_nodes == 3

@@ -1,0 +1,185 @@
+"""Graphs of any kind, from Python: features, tasks and splits are inferred."""
+
+import networkx
+import pytest
+import torch
+from small_tables import TINY, write_csv
+from torch_geometric.data import Data
+
+import grass_gnn
+from grass_gnn import GrassError, load_model
+from grass_gnn.api.graphs import (
+    from_networkx,
+    infer_graph_task,
+    infer_input,
+    read_graph,
+    read_graphs,
+)
+from grass_gnn.api.links import fit_links, predict_links
+
+SETTINGS = TINY | {"training.epochs": 2, "evaluation.rewirings": 1}
+
+
+def graphs(count=20, x=None, edge_attr=None, y=None):
+    found = []
+    for number in range(count):
+        torch.manual_seed(number)
+        data = ring(5 + number % 4)
+        n, edges = data.num_nodes, data.edge_index.size(1)
+        if x is not None:
+            data.x = x(n)
+        if edge_attr is not None:
+            data.edge_attr = edge_attr(edges)
+        data.y = y(n, edges) if y is not None else torch.tensor([n / 2])
+        found.append(data)
+    return found
+
+
+def ring(size):
+    nodes = torch.arange(size)
+    pairs = torch.stack([nodes, nodes.roll(-1)])
+    return Data(edge_index=torch.cat([pairs, pairs.flip(0)], dim=1), num_nodes=size)
+
+
+def one_hot(rows):
+    return torch.nn.functional.one_hot(torch.randint(3, (rows,)), 3).float()
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds", "task"),
+    [
+        ({}, ("none", "none"), ("graph", "regression", 1)),
+        (
+            {"x": lambda n: torch.randint(4, (n, 2)), "edge_attr": lambda e: torch.rand(e, 3)},
+            ("index", "continuous"),
+            ("graph", "regression", 1),
+        ),
+        (
+            {"x": one_hot, "y": lambda n, e: torch.randint(3, (n,))},
+            ("one-hot", "none"),
+            ("node", "classification", 3),
+        ),
+        (
+            {"x": lambda n: torch.randn(n, 2), "y": lambda n, e: torch.rand(e, 2)},
+            ("continuous", "none"),
+            ("edge", "regression", 2),
+        ),
+        ({"y": lambda n, e: torch.tensor(n % 2)}, ("none", "none"), ("graph", "binary", 1)),
+        (
+            {"y": lambda n, e: torch.tensor([[1.0, float("nan"), n % 2]])},
+            ("none", "none"),
+            ("graph", "multilabel", 3),
+        ),
+    ],
+)
+def test_every_kind_of_graph_fits_and_predicts(tmp_path, options, kinds, task):
+    data = graphs(**options)
+    found = infer_input(data)
+    assert (found.nodes.kind, found.edges.kind) == kinds
+    inferred = infer_graph_task(data)
+    assert (inferred.level, inferred.kind, inferred.outputs) == task
+    model = grass_gnn.fit(data, tmp_path / "run", settings=SETTINGS)
+    rows = {
+        "graph": len(data),
+        "node": sum(one.num_nodes for one in data),
+        "edge": sum(one.num_edges for one in data),
+    }[task[0]]
+    mean, std = load_model(tmp_path / "run").predict(data, rewirings=2)
+    assert mean.shape == std.shape == (rows, task[2])
+    again, _ = model.predict(data, rewirings=2)
+    assert torch.equal(mean, again)
+    assert model.embed(data, rewirings=1).shape[0] == len(data)
+    nodes = model.embed(data, "node", rewirings=1)
+    assert nodes.shape == (sum(one.num_nodes for one in data), 8)
+
+
+def test_directed_graphs_differ_from_their_reverse():
+    data = graphs(10)
+    for one in data:
+        one.edge_index = one.edge_index[:, : one.num_nodes]  # one way round
+    path = Data(edge_index=torch.tensor([[0, 0, 0], [1, 2, 3]]), num_nodes=4)
+    reverse = Data(edge_index=path.edge_index.flip(0), num_nodes=4)
+    model = grass_gnn.fit(data, settings=SETTINGS)
+    mean, _ = model.predict([path, reverse], rewirings=4, deterministic=True)
+    assert mean[0] != mean[1]
+
+
+def test_deterministic_predictions_do_not_depend_on_company():
+    model = grass_gnn.fit(graphs(), settings=SETTINGS)
+    assert model.folder is None
+    alone, spread = model.predict([ring(6)], rewirings=3, deterministic=True)
+    among, _ = model.predict([ring(9), ring(6), ring(7)], 3, seed=5, deterministic=True)
+    assert torch.allclose(alone[0], among[1], atol=1e-6, rtol=0)
+    assert spread[0] > 0
+    embedded = model.embed([ring(6)], rewirings=3, deterministic=True)
+    others = model.embed([ring(9), ring(6)], rewirings=3, deterministic=True)
+    assert torch.allclose(embedded[0], others[1], atol=1e-5)
+
+
+def test_networkx_graph_with_node_labels(tmp_path):
+    club = networkx.karate_club_graph()
+    del club.nodes[5]["club"]  # one whose side is to be found out
+    data = from_networkx(club, target="club")
+    assert data.classes == ["Mr. Hi", "Officer"] and torch.isnan(data.y[5])
+    model = grass_gnn.fit(data, tmp_path / "run", settings=SETTINGS, shares=(0.6, 0.2, 0.2))
+    assert model.config.task.kind == "binary" and model.config.task.level == "node"
+    assert model.card["classes"] == ["Mr. Hi", "Officer"]
+    mean, _ = model.predict([data])
+    assert mean.shape == (34, 1) and bool(((mean > 0) & (mean < 1)).all())
+
+
+def test_a_pair_of_tables(tmp_path):
+    nodes = [[f"n{k}", k / 10, "abc"[k % 3]] for k in range(12)]
+    edges = [[f"n{k}", f"n{(k + step) % 12}", step] for k in range(12) for step in (1, 3)]
+    write_csv(tmp_path / "nodes.csv", ["id", "size", "kind"], nodes)
+    write_csv(tmp_path / "edges.csv", ["from", "to", "step"], edges)
+    data = read_graph(tmp_path / "nodes.csv", tmp_path / "edges.csv", "kind")
+    assert data.x.shape == (12, 1) and data.edge_attr.shape == (48, 1)
+    assert data.y.tolist() == [k % 3 for k in range(12)] and data.node_names[3] == "n3"
+    model = grass_gnn.fit(data, settings=SETTINGS)
+    assert model.config.task.kind == "classification" and model.config.task.level == "node"
+    one_way = read_graph(tmp_path / "nodes.csv", tmp_path / "edges.csv", "kind", directed=True)
+    assert one_way.edge_index.size(1) == 24
+    write_csv(tmp_path / "edges.csv", ["from", "to"], [["n1", "nobody"]])
+    with pytest.raises(GrassError, match=r"edges\.csv, line 2: there is no node 'nobody'"):
+        read_graph(tmp_path / "nodes.csv", tmp_path / "edges.csv", "kind")
+
+
+def test_links_between_communities_are_told_from_others(tmp_path):
+    graph = networkx.stochastic_block_model([14, 14], [[0.7, 0.03], [0.03, 0.7]], seed=1)
+    data = from_networkx(graph)
+    settings = SETTINGS | {"training.epochs": 20, "training.learning_rate": 3e-3}
+    model = fit_links(data, tmp_path / "run", settings=settings)
+    assert model.config.task.level == "edge"
+    absent = list(networkx.non_edges(graph))
+    within = torch.tensor([p for p in absent if (p[0] < 14) == (p[1] < 14)]).t()
+    across = torch.tensor([p for p in absent if (p[0] < 14) != (p[1] < 14)]).t()
+    inside, spread = predict_links(model, data, within, rewirings=4)
+    outside, _ = predict_links(model, data, across, rewirings=4)
+    assert inside.shape == spread.shape == (within.size(1), 1)
+    assert inside.mean() > outside.mean() + 0.1
+
+
+def test_saved_graphs_are_read_without_running_code(tmp_path):
+    torch.save(graphs(12), tmp_path / "graphs.pt")
+    assert len(read_graphs(tmp_path / "graphs.pt")) == 12
+    model = grass_gnn.fit(tmp_path / "graphs.pt", settings=SETTINGS)
+    assert model.config.task.kind == "regression"
+    torch.save([print], tmp_path / "code.pt")
+    with pytest.raises(GrassError, match=r"code\.pt"):
+        read_graphs(tmp_path / "code.pt")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([], "no graphs"),
+        (graphs(2), "too few"),
+        ([Data(edge_index=torch.zeros(2, 0, dtype=torch.long), num_nodes=1)] * 5, "no target"),
+        (ring(5), "no target"),
+        ({"train": graphs(3)}, "val, test"),
+    ],
+)
+def test_what_cannot_be_fitted_is_one_sentence(data, words):
+    with pytest.raises(GrassError, match=words):
+        grass_gnn.fit(data, settings=SETTINGS)

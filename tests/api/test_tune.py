@@ -1,0 +1,186 @@
+"""Tuning: studies that prune, resume, survive failures, and end in a configuration for train."""
+
+import json
+import os
+import signal
+
+import pytest
+from small_tables import TINY
+
+from grass_gnn import GRASSConfig, GrassError, load_model
+from grass_gnn.api import tuning as study_module
+from grass_gnn.api import tuning as trial_module
+from grass_gnn.api.settings import default_settings
+from grass_gnn.api.tuning import Range, open_study, search_space, tune_table, value_of
+from grass_gnn.cli import main
+
+optuna = pytest.importorskip("optuna")
+
+FIXED = TINY | {"training.epochs": 1}
+# The learning rate, the weight decay and the rest are searched through.
+SEARCHED = {name: value for name, value in FIXED.items() if name != "rewiring.degree"}
+SET = [word for name, value in SEARCHED.items() for word in ("--set", f"{name}={value}")]
+
+
+def settings_of(result):
+    return {one.number: one.settings for one in result.trials}
+
+
+def test_command_line_resumes_and_its_best_settings_train(molecules, tmp_path, capsys):
+    best, out = tmp_path / "best.toml", tmp_path / "tune"
+    command = ["tune", str(molecules), "--target", "size", *SET, "--out", str(out), "-o", str(best)]
+    assert main([*command, "--trials", "2"]) == 0
+    said = capsys.readouterr()
+    assert "Trial 0: mae" in said.err and "learning_rate 0.0005" in said.out
+    assert (out / "tune.db").is_file()
+    assert main([*command, "--trials", "3", "--json"]) == 0
+    said = capsys.readouterr()
+    assert "Trial 2" in said.err and "Trial 1:" not in said.err
+    trials = json.loads(said.out)["trials"]
+    assert sorted(one["number"] for one in trials) == [0, 1, 2]
+    scores = [one["score"] for one in trials]
+    assert scores == sorted(scores)
+    # The first trial is what train does by itself.
+    first = next(one for one in trials if one["number"] == 0)["settings"]
+    usual = default_settings(64, 12)
+    assert all(first[name] == usual[name] for name in ("training.learning_rate", "rewiring.degree"))
+    assert "model.layers" not in first  # --set fixes what it names
+
+    run = tmp_path / "run"
+    train = ["train", str(molecules), "--target", "size", "--config", str(best)]
+    assert main([*train, "--out", str(run)]) == 0
+    config = load_model(run).config
+    for name, value in trials[0]["settings"].items():
+        section, key = name.split(".")
+        assert getattr(getattr(config, section), key) == value
+    assert config.model.layers == 2
+    # The run validates to what the trial reported: nothing else differs.
+    lines = (run / "metrics.csv").read_text().splitlines()
+    metric = dict(zip(lines[0].split(","), lines[-1].split(","), strict=True))["val_metric"]
+    assert float(metric) == pytest.approx(trials[0]["score"], rel=1e-6)
+
+
+def quick(monkeypatch, score=lambda config: config.training.learning_rate):
+    """Trials that only look at their settings."""
+
+    def train_trial(trial, config, *rest):
+        trial.report(score(config), 1)
+        return score(config)
+
+    monkeypatch.setattr(study_module, "train_trial", train_trial)
+
+
+def test_a_continued_study_draws_what_an_undisturbed_one_does(molecules, tmp_path, monkeypatch):
+    quick(monkeypatch)
+    whole = tune_table(molecules, ["size"], tmp_path / "a", trials=12, settings=FIXED)
+    for trials in (5, 12):
+        parts = tune_table(molecules, ["size"], tmp_path / "b", trials=trials, settings=FIXED)
+        assert len(parts.trials) == trials
+    assert settings_of(parts) == settings_of(whole)
+    rates = [one.settings["training.learning_rate"] for one in whole.trials]
+    assert len(set(rates)) == 12 and rates == sorted(rates)
+    other = tune_table(molecules, ["size"], tmp_path / "c", trials=2, settings=FIXED, seed=1)
+    assert settings_of(other)[1] != settings_of(whole)[1]
+    decays = [one.settings["training.weight_decay"] for one in whole.trials]
+    assert len({round(rate / decay, 6) for rate, decay in zip(rates, decays, strict=True)}) > 5
+
+
+def test_failed_and_killed_trials_stop_nothing(molecules, tmp_path, monkeypatch):
+    def fail_often(config):
+        if config.training.learning_rate != 5e-4:
+            raise GrassError("The loss became nan.")
+        return 1.0
+
+    quick(monkeypatch, fail_often)
+    said = []
+    options = {"settings": FIXED, "say": said.append}
+    result = tune_table(molecules, ["size"], tmp_path / "a", trials=3, **options)
+    assert [one.state for one in result.trials] == ["complete", "failed", "failed"]
+    assert "Trial 2 failed: The loss became nan." in said
+    # A process that was killed left a trial running, and another one waiting.
+    study = optuna.load_study(
+        study_name="grass-gnn", storage=f"sqlite:///{tmp_path / 'a' / 'tune.db'}"
+    )
+    study.ask()
+    study.enqueue_trial({"training.learning_rate": 5e-4})
+    result = tune_table(molecules, ["size"], tmp_path / "a", trials=5, **options)
+    assert len(result.trials) == 5
+    assert [one.number for one in result.trials if one.state == "complete"] == [0, 4]
+    assert GRASSConfig.from_toml(tmp_path / "a" / "best.toml").training.learning_rate == 5e-4
+
+
+def test_ctrl_c_keeps_finished_trials(molecules, tmp_path, monkeypatch, capsys):
+    trained = trial_module.train_trial
+    started = []
+
+    def interrupt_second(trial, config, *rest):
+        started.append(trial.number)
+        if len(started) == 2:
+            config = config.override({"training.epochs": 50})
+            watch = trial_module.WatchTrial.on_train_epoch_end
+
+            def press(self, trainer, module):
+                watch(self, trainer, module)
+                os.kill(os.getpid(), signal.SIGINT)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(trial_module.WatchTrial, "on_train_epoch_end", press)
+                return trained(trial, config, *rest)
+        return trained(trial, config, *rest)
+
+    monkeypatch.setattr(study_module, "train_trial", interrupt_second)
+    command = ["tune", str(molecules), "--target", "large", *SET, "--out", str(tmp_path / "a")]
+    assert main([*command, "--trials", "3"]) == 130
+    assert started == [0, 1]
+    assert (tmp_path / "a" / "best.toml").is_file()
+    assert "the same command goes on" in capsys.readouterr().err
+    assert main([*command, "--trials", "3", "--json"]) == 0
+    numbers = [one["number"] for one in json.loads(capsys.readouterr().out)["trials"]]
+    assert sorted(numbers) == [0, 2, 3]
+
+
+def test_a_trial_that_falls_behind_is_ended(molecules, tmp_path):
+    """Five trials without any error, then one as trainings are."""
+    settings = SEARCHED | {"training.epochs": 4}
+    options = {"settings": settings, "trials": 6}
+    tune_table(molecules, ["size"], tmp_path / "a", minutes=0, **options)  # a study, no trial yet
+    study = optuna.load_study(
+        study_name="grass-gnn", storage=f"sqlite:///{tmp_path / 'a' / 'tune.db'}"
+    )
+    perfect = dict.fromkeys(range(1, 5), 0.0)
+    for _ in range(5):
+        study.add_trial(optuna.trial.create_trial(value=0.0, intermediate_values=perfect))
+    result = tune_table(molecules, ["size"], tmp_path / "a", **options)
+    last = result.trials[-1]
+    assert last.state == "pruned" and last.epochs == 1 and last.score > 0
+    assert last.settings["training.learning_rate"] == 5e-4
+
+
+def test_what_a_study_refuses_is_one_sentence(molecules, tmp_path, monkeypatch):
+    quick(monkeypatch)
+    tune_table(molecules, ["size"], tmp_path / "a", trials=1, settings=FIXED)
+    with pytest.raises(GrassError, match="other data"):
+        tune_table(molecules, ["large"], tmp_path / "a", trials=2, settings=FIXED)
+    with pytest.raises(GrassError, match="other settings"):
+        tune_table(molecules, ["size"], tmp_path / "a", trials=2, settings=SEARCHED)
+    (tmp_path / "no.db").write_text("nothing " * 1000)
+    for storage in (tmp_path / "no.db", "nosuch://host/base"):
+        with pytest.raises(GrassError, match="cannot be opened") as caught:
+            open_study(storage, "study", True, 0, 1, {})
+        assert "\n" not in str(caught.value)
+
+
+def test_no_trial_begins_after_the_given_time(molecules, tmp_path, monkeypatch):
+    quick(monkeypatch)
+    result = tune_table(molecules, ["size"], tmp_path / "a", minutes=0, settings=FIXED)
+    assert result.trials == [] and result.best is None and not result.interrupted
+
+
+def test_the_space_holds_the_defaults_of_any_size():
+    for count in (40, 700, 4000, 10**6):
+        for nodes in (20, 150):
+            base = GRASSConfig().override(default_settings(count, nodes))
+            for name, values in search_space(base, count, {}).items():
+                assert values.holds(value_of(base, name)), name
+    assert "rewiring.degree" not in search_space(base.override({"rewiring.kind": "none"}), 9, {})
+    assert not Range(0, 9, step=3).holds(4)
