@@ -64,14 +64,29 @@ def picture(names: list[str]) -> str:
 
 
 def section(name: str) -> str:
-    """What a folder is for, and each of its files; one line for a file of its own."""
+    """What a folder is for, and each of its files; one line for a file outside of a folder."""
     folder = PACKAGE / name
     if not folder.is_dir():
         return f"### {name}.py\n\n{first_line(PACKAGE / f'{name}.py')}.\n"
+    about = first_line(folder / "__init__.py")
+    return "\n".join([f"### {name}\n", f"{about}.\n", _table(folder), *map(_part, _parts(folder))])
+
+
+def _parts(folder: Path) -> list[Path]:
+    return sorted(file.parent for file in folder.glob("*/__init__.py"))
+
+
+def _part(folder: Path) -> str:
+    """A folder inside a folder."""
+    about = first_line(folder / "__init__.py")
+    name = folder.relative_to(PACKAGE).as_posix()
+    return "\n".join([f"#### {name}\n", f"{about}.\n", _table(folder)])
+
+
+def _table(folder: Path) -> str:
     files = sorted(file for file in folder.glob("*.py") if not file.name.startswith("_"))
     rows = [f"| `{file.name}` | {first_line(file)} |" for file in files]
-    about = first_line(folder / "__init__.py")
-    return "\n".join([f"### {name}\n", f"{about}.\n", "| file | what |", "|---|---|", *rows, ""])
+    return "\n".join(["| file | what it is for |", "|---|---|", *rows, ""])
 
 
 def page() -> str:

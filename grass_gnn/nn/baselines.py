@@ -111,7 +111,7 @@ class Baseline(nn.Module):
         self.register_buffer("target_shift", torch.tensor(config.task.target_shift))
 
     def forward(self, graphs: GraphBatch | Data) -> Tensor:
-        """Predict as :class:`~grass_gnn.GRASS` does, from the input edges alone."""
+        """Predictions [G, T] from the input edges alone; otherwise as :class:`~grass_gnn.GRASS`."""
         batch = batch_from_data(graphs, self.config) if isinstance(graphs, Data) else graphs
         rows = batch.input_edges
         edge_index = batch.edge_index[:, rows]  # [2, E_in]

@@ -21,7 +21,8 @@ What `import grass_gnn` offers, and the package that it is described under.
 def public_names(package: str) -> dict[str, str]:
     """Public names of a package and where each is defined, read without importing anything.
 
-    Besides ``__all__``, a name that is imported as itself (``import X as X``) is public.
+    A package lists its names in ``__all__`` and imports them, or names their modules in a call of
+    ``lazy_names``.
     """
     tree = ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text("utf-8"))
     listed: list[str] = []
@@ -29,9 +30,13 @@ def public_names(package: str) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             listed += ast.literal_eval(node.value)
-        if isinstance(node, ast.ImportFrom) and node.module:
-            origins |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
-            listed += [one.name for one in node.names if one.asname == one.name]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for one in node.names:
+                origins.setdefault(one.asname or one.name, f"{node.module}.{one.name}")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_names":
+            for module, names in ast.literal_eval(node.args[1]).items():
+                listed += names
+                origins |= {name: f"{package}.{module}.{name}" for name in names}
     return {name: _defined(origins.get(name, f"{package}.{name}"), package) for name in listed}
 
 
