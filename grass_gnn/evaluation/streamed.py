@@ -32,7 +32,8 @@ from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.errors import GrassError
 from grass_gnn.nn.attention import GRASSConv
 from grass_gnn.nn.model import GRASS
-from grass_gnn.nn.norm import InputNorm, Moments, normaliser
+from grass_gnn.nn.norm import InputNorm, Mode
+from grass_gnn.ops.norms import Moments
 from grass_gnn.ops.reference import EPSILON
 
 
@@ -47,7 +48,7 @@ def is_streamed(model: nn.Module, dataset: PackedDataset, config: GRASSConfig) -
     # Norms that have seen no batch yet would take the moments of a block for those of all edges.
     norms = [module for module in model.modules() if isinstance(module, InputNorm)]
     ours = all(isinstance(layer, GRASSConv) for layer in model.layers.layers)
-    return ours and all(norm.known for norm in norms) and not model.training
+    return ours and all(norm.mode is Mode.STORED for norm in norms) and not model.training
 
 
 @torch.no_grad()
@@ -175,7 +176,7 @@ def _run_layers(model: GRASS, x: Tensor, edges: _Edges, states: _States) -> Tens
         found = _run_layer(layer, x, edges, states, load, flipped, None if last else Moments())
         x = layer.node_norm(found.x, graph, 1)
         if found.moments is not None:
-            load = normaliser(layer.edge_norm, found.moments)
+            load = layer.edge_norm.for_blocks(found.moments)
     return x
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from grass_gnn.nn.init import init_linear
-from grass_gnn.nn.norm import BatchNorm, layer_statistics, make_norm
+from grass_gnn.nn.norm import make_norm
 from grass_gnn.ops import (
     EdgeOrder,
     LayerWeights,
@@ -35,7 +35,7 @@ def fused_layers(
     or added up, as the norms themselves would.
     """
     norms = [norm for layer in layers for norm in (layer.node_norm, layer.edge_norm)]
-    given = [moments for norm in norms if (moments := layer_statistics(norm)) is not None]
+    given = [stored for norm in norms if (stored := norm.fused_statistics()) is not None]
     removal = layers[0].edge_removal if layers[0].training else 0.0
     out = grass_stack(
         x,
@@ -45,17 +45,15 @@ def fused_layers(
         pack_weights([layer.weights for layer in layers]),
         residual_scale=layers[0].residual_scale,
         flip=flip,
-        norm=layers[0].norm,  # type: ignore[arg-type]
+        norm=norms[0].fused_name,  # type: ignore[arg-type]
         removal=removal,
         seed=int(torch.randint(2**62, ())) if removal else 0,
         statistics=torch.stack(given).unflatten(0, (len(layers), 2)) if given else None,
         first_layer=first,
-        synchronise=any(getattr(norm, "synchronised", False) for norm in norms)
-        and layers[0].training,
+        synchronise=any(norm.synchronises for norm in norms),
     )
     for norm, (mean, var) in zip(norms, out.statistics.flatten(0, 1), strict=True):
-        if isinstance(norm, BatchNorm) and norm.collecting:
-            norm.add(mean, var)
+        norm.observe(mean, var)
     return out.x, out.e
 
 
@@ -126,6 +124,8 @@ class GRASSConv(nn.Module):
             init_linear(linear)
         nn.init.zeros_(self.node_bias)
         nn.init.zeros_(self.edge_bias)
+        self.node_norm.reset_parameters()
+        self.edge_norm.reset_parameters()
 
     @property
     def weights(self) -> LayerWeights:
@@ -168,8 +168,9 @@ class GRASSConv(nn.Module):
             keep: Random edge removal [E, d] to use instead of a fresh one.
             return_attention: Also return the attention weights, row by row those of the edges.
         """
-        by_graph = batch is not None and self.norm in ("instance", "layer-graph")
-        if keep is None and not return_attention and not by_graph and use_native(x, self.norm):
+        by_graph = batch is not None and self.node_norm.by_graph
+        fused = self.node_norm.fused_name
+        if keep is None and not return_attention and not by_graph and use_native(x, fused):
             order = edge_order(edge_index, x.size(0))
             return fused_layers([self], x, edge_attr, edge_index, order)
         if keep is None:

@@ -16,7 +16,7 @@ from grass_gnn.data.batch import GraphBatch, batch_from_data
 from grass_gnn.encoding import flip_signs
 from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
 from grass_gnn.nn.heads import GraphPooling, TaskHead
-from grass_gnn.nn.norm import BatchAverages, InputNorm
+from grass_gnn.nn.norm import AveragingNorm, InputNorm
 from grass_gnn.nn.stack import LayerStack
 
 
@@ -144,8 +144,8 @@ class FrozenGRASS(GRASS):
         for part in self.body:
             part.requires_grad_(False)
             for module in part.modules():
-                if isinstance(module, BatchAverages):
-                    module.frozen = True
+                if isinstance(module, AveragingNorm):
+                    module.freeze()
         self.train()
 
     @property

@@ -1,277 +1,346 @@
 """Normalisation of layers, inputs and encodings.
 
-None of them has a scale or a shift. Variances carry Bessel's correction, also for normalising.
+No norm here has a learned scale or shift. Every norm is a :class:`Norm`, and :attr:`Norm.mode` says
+which statistics it applies to the next batch:
+
+===================  =============================================  ===============================
+mode                 normalises by                                  and
+===================  =============================================  ===============================
+``Mode.BATCH``       the moments of the batch                       keeps nothing
+``Mode.COLLECTING``  the moments of the batch                       adds them to its averages
+``Mode.STORED``      its averages                                   leaves them as they are
+===================  =============================================  ===============================
+
+To add a norm, write a subclass, list it in ``NORMS``, and add its name to ``ModelConfig.norm``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from enum import Enum
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from grass_gnn.ops.processes import add_up_processes
+from grass_gnn.errors import GrassError
+from grass_gnn.ops.norms import (
+    Moments,
+    common_moments,
+    graph_mean,
+    moments,
+    normalise,
+    normalise_by_graph,
+)
 from grass_gnn.ops.reference import EPSILON
+from grass_gnn.ops.transforms import is_differentiated
 
 ZERO_DEVIATION = 1e-6  # a channel that varies less is constant up to rounding
-PART = 4096  # rows whose deviations are taken at a time
 
 
-def moments(v: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and Bessel-corrected variance of each channel over the rows [M, d] → [d], [d]."""
-    mean = v.mean(dim=0)
-    return mean, squared_deviations(v, mean) / max(v.size(0) - 1, 1)
+class Mode(Enum):
+    """Which statistics a norm uses, and whether it keeps those of the batch."""
+
+    BATCH = "batch"
+    COLLECTING = "collecting"
+    STORED = "stored"
 
 
-def common_moments(v: Tensor) -> tuple[Tensor, Tensor]:
-    """The same over the rows [M, d] of all processes (:mod:`grass_gnn.ops.processes`)."""
-    rows = add_up_processes(torch.tensor(float(v.size(0)), device=v.device))
-    mean = add_up_processes(v.sum(dim=0)) / rows
-    squares = add_up_processes(squared_deviations(v, mean))
-    return mean, squares / (rows - 1).clamp(min=1)
+class Norm(nn.Module):
+    """Base class of the norms. Those without statistics of their own always use the batch."""
+
+    by_graph: ClassVar[bool] = False
+    """Whether each graph is normalised on its own, so that the graphs of the rows matter."""
+    fused_name: ClassVar[str | None] = None
+    """Name of the same norm in the fused kernel; ``None`` if the kernel does not have it."""
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__()
+
+    @property
+    def mode(self) -> Mode:
+        """Which statistics the next batch is normalised by."""
+        return Mode.BATCH
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether the moments of the next batch are taken over all processes."""
+        return False
+
+    def fused_statistics(self) -> Tensor | None:
+        """Mean and variance [2, d] for the fused kernel; ``None``: those of the batch."""
+        return None
+
+    def observe(self, mean: Tensor, var: Tensor) -> None:
+        """Take note of the moments [d] that the fused kernel found in a batch."""
+
+    def for_blocks(self, seen: Moments) -> Callable[[Tensor], Tensor]:
+        """The norm as a function of some rows [b, d] of one graph, given the moments of all rows.
+
+        Evaluation in blocks of edges uses it. There is no default: applied to a block, a norm over
+        all rows would silently take the statistics of the block for those of the graph.
+        """
+        raise GrassError(
+            f"{type(self).__name__} cannot be evaluated in blocks of edges: it has no for_blocks."
+        )
+
+    def reset_parameters(self) -> None:
+        """Forget all statistics."""
 
 
-def squared_deviations(v: Tensor, mean: Tensor) -> Tensor:
-    """Sum of the squared deviations of the rows [M, d] from ``mean`` [d] → [d].
+class AveragingNorm(Norm):
+    """A norm that can keep the average of the means and variances of batches, equally weighted.
 
-    Where no gradient is asked for, a few rows at a time: encodings are the largest tensor of a
-    batch, and fresh memory of their size costs more time than the arithmetic.
+    Attributes:
+        frozen: The averages are used, in training too, and never change again.
+        synchronised: Training takes the moments over the rows of all processes.
+        known: Whether any batch was averaged. It mirrors ``num_batches > 0``, so that neither
+            ``.eval()`` nor a forward pass has to wait for a GPU. It is not a count, because
+            compiled code would then be compiled again for every batch.
     """
-    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and v.requires_grad):
-        return (v - mean).square().sum(dim=0)
-    total = torch.zeros_like(mean)
-    for part in v.split(PART):
-        total += (part - mean).square_().sum(dim=0)
-    return total
 
-
-class BatchAverages(nn.Module):
-    """The plain average of the means and variances of batches, each batch with equal weight."""
-
-    synchronised = False  # whether training takes the moments over all processes
-    frozen = False  # whether the averages stay as they are, whatever goes through
-    mean: Tensor
-    var: Tensor
-    num_batches: Tensor
+    mean: Tensor  # [d]
+    var: Tensor  # [d]
+    num_batches: Tensor  # []
 
     def __init__(self, dim: int) -> None:
-        super().__init__()
+        super().__init__(dim)
         self.register_buffer("mean", torch.zeros(dim))
         self.register_buffer("var", torch.ones(dim))
         self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
-        # Whether there is anything to use, as a Python bool so that compiled code can branch on it.
+        self.frozen = False
+        self.synchronised = False
         self.known = False
-        self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
 
-    def batch_moments(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [d] and variance [d] of the rows [M, d] of a batch, wherever they are."""
-        return common_moments(v) if self.synchronised and self.training else moments(v)
-
-    def refresh(self) -> None:
-        """Look again at whether any batch was averaged."""
-        self.known = self.num_batches.device.type != "meta" and bool(self.num_batches > 0)
-
-    def reset(self) -> None:
+    def reset_parameters(self) -> None:
         """Forget all batches."""
         self.mean.zero_()
         self.var.fill_(1.0)
         self.num_batches.zero_()
         self.known = False
 
+    def freeze(self) -> None:
+        """Use the averages from now on, and never change them."""
+        self.frozen = True
+
+    def refresh(self) -> None:
+        """Look at ``num_batches`` again, after its value was set from outside."""
+        self.known = self.num_batches.device.type != "meta" and bool(self.num_batches > 0)
+
+    @property
+    def is_collecting(self) -> bool:
+        """Whether batches are being averaged; subclasses say when."""
+        raise NotImplementedError
+
+    @property
+    def prefers_batch(self) -> bool:
+        """Whether a batch is normalised by its own moments although averages are known."""
+        return self.training
+
+    @property
+    def mode(self) -> Mode:
+        """Which statistics the next batch is normalised by."""
+        if self.frozen:
+            return Mode.STORED if self.known else Mode.BATCH
+        if self.is_collecting:
+            return Mode.COLLECTING
+        return Mode.BATCH if self.prefers_batch or not self.known else Mode.STORED
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether the moments of the next batch are taken over all processes."""
+        return self.synchronised and self.training and not self.frozen
+
+    def statistics(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean [d] and variance [d] to normalise the rows of a batch [M, d] by."""
+        mode = self.mode
+        if mode is Mode.STORED:
+            return self.mean, self.var
+        mean, var = common_moments(v) if self.synchronises else moments(v)
+        if mode is Mode.COLLECTING:
+            self._average(mean, var)
+        return mean, var
+
     @torch.no_grad()
-    def add(self, mean: Tensor, var: Tensor) -> None:
-        """Take mean [d] and variance [d] of one more batch into the average."""
+    def _average(self, mean: Tensor, var: Tensor) -> None:
+        """Include the mean [d] and variance [d] of one more batch in the averages."""
         self.num_batches += 1
-        self.mean += (mean - self.mean) / self.num_batches
-        self.var += (var - self.var) / self.num_batches
+        first = self.num_batches == 1
+        for average, new in ((self.mean, mean.detach()), (self.var, var.detach())):
+            # Assigned for the first batch: 1 + (var − 1) would lose a small variance in float32.
+            updated = average + (new - average) / self.num_batches
+            average.copy_(torch.where(first, new.to(average.dtype), updated))
+        if not self.known:
+            self.known = True
 
-    def train(self, mode: bool = True) -> BatchAverages:
-        """Switch between training and evaluation."""
-        super().train(mode)
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
         self.refresh()
-        return self
 
 
-class BatchNorm(BatchAverages):
+class BatchNorm(AveragingNorm):
     """Batch norm of a layer, over all rows of the batch: (v − mean) / √(var + ε).
 
-    There are no running statistics: a batch is normalised by its own moments, in training and in
-    validation. Before the final evaluation, :func:`collect_statistics` averages the moments of
-    batches of the training set; from then on, evaluation uses that average.
+    There are no running statistics: batches are normalised by their own moments, in training and in
+    validation, until :func:`collect_statistics` has averaged the moments of training batches. From
+    then on, evaluation uses these averages.
     """
 
-    collecting = False
+    fused_name = "batch"
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.collecting = False  # set by collect_statistics
+
+    @property
+    def is_collecting(self) -> bool:
+        """Only within :func:`collect_statistics`."""
+        return self.collecting
 
     def forward(self, v: Tensor, row_graph: Tensor, num_graphs: int) -> Tensor:
         """Normalise rows [M, d]; the graph of each row does not matter here."""
-        if self.known and not self.training and not self.collecting:
-            mean, var = self.mean, self.var
-        else:
-            mean, var = self.batch_moments(v)
-            if self.collecting:
-                self.add(mean, var)
-        return (v - mean) * torch.rsqrt(var + EPSILON)
+        return normalise(v, *self.statistics(v))
+
+    def fused_statistics(self) -> Tensor | None:
+        """The averages [2, d], if they are what the next batch is normalised by."""
+        return torch.stack([self.mean, self.var]) if self.mode is Mode.STORED else None
+
+    def observe(self, mean: Tensor, var: Tensor) -> None:
+        """Average the moments [d] that the fused kernel found, if statistics are collected."""
+        if self.mode is Mode.COLLECTING:
+            self._average(mean, var)
+
+    def for_blocks(self, seen: Moments) -> Callable[[Tensor], Tensor]:
+        """By the averages, or else by the moments of all rows."""
+        stored = self.mode is Mode.STORED
+        mean, var = (self.mean, self.var) if stored else (seen.mean, seen.variance)
+        mean, scale = mean.float(), torch.rsqrt(var + EPSILON).float()
+        return lambda v: (v - mean) * scale
 
 
-class InputNorm(BatchAverages):
-    """Batch norm of inputs and encodings, without ε: a constant channel gives exactly zero.
+class InputNorm(AveragingNorm):
+    """Batch norm of inputs and encodings, without ε: a constant channel becomes exactly zero.
 
-    In training it uses the batch, and averages all batches since the start for evaluation.
+    Training uses the moments of the batch and averages those of all batches for evaluation.
     """
+
+    @property
+    def is_collecting(self) -> bool:
+        """Whenever the model is trained."""
+        return self.training
 
     def forward(self, v: Tensor) -> Tensor:
         """Normalise rows [M, d]."""
-        if self.training or not self.known:
-            mean, var = self.batch_moments(v)
-            if self.training:
-                self.add(mean, var)
-        else:
-            mean, var = self.mean, self.var
-        deviation = var.sqrt()
-        constant = deviation < ZERO_DEVIATION
-        scale = torch.where(constant, 0.0, 1.0 / torch.where(constant, 1.0, deviation))
-        return (v - mean).mul_(scale)
+        mean, var = self.statistics(v)
+        constant = var.detach().sqrt() < ZERO_DEVIATION
+        # The square root sees no zero, where its gradient is infinite.
+        scale = torch.where(constant, 0.0, 1.0 / torch.where(constant, 1.0, var).sqrt())
+        centred = v - mean
+        return centred * scale if is_differentiated(v) else centred.mul_(scale)
 
 
-class InstanceNorm(nn.Module):
+class InstanceNorm(Norm):
     """Each channel over the rows of a graph: v / √(mean v² + ε), with no mean subtracted."""
+
+    by_graph = True
+    fused_name = "instance"
 
     def forward(self, v: Tensor, row_graph: Tensor, num_graphs: int) -> Tensor:
         """Normalise rows [M, d], given the graph of each row [M]."""
-        square = graph_mean(v.square(), row_graph, num_graphs)  # [B, d]
-        return v * torch.rsqrt(square + EPSILON)[row_graph]
+        return normalise_by_graph(v, row_graph, num_graphs)
+
+    def for_blocks(self, seen: Moments) -> Callable[[Tensor], Tensor]:
+        """By the mean square of each channel over all rows."""
+        scale = torch.rsqrt(seen.mean_square + EPSILON).float()
+        return lambda v: v * scale
 
 
-class LayerNorm(nn.Module):
+class LayerNorm(Norm):
     """Each row over its channels, its mean subtracted."""
 
     def forward(self, v: Tensor, row_graph: Tensor, num_graphs: int) -> Tensor:
         """Normalise rows [M, d]."""
         return nn.functional.layer_norm(v, v.shape[1:], eps=EPSILON)
 
+    def for_blocks(self, seen: Moments) -> Callable[[Tensor], Tensor]:
+        """Row by row, whatever the others are."""
+        return lambda v: nn.functional.layer_norm(v, v.shape[1:], eps=EPSILON)
 
-class GraphLayerNorm(nn.Module):
+
+class GraphLayerNorm(Norm):
     """The authors' layer norm: v / √(mean v² + ε) over the rows and channels of a graph."""
+
+    by_graph = True
 
     def forward(self, v: Tensor, row_graph: Tensor, num_graphs: int) -> Tensor:
         """Normalise rows [M, d], given the graph of each row [M]."""
         square = graph_mean(v.square().mean(dim=1, keepdim=True), row_graph, num_graphs)  # [B, 1]
         return v * torch.rsqrt(square + EPSILON)[row_graph]
 
+    def for_blocks(self, seen: Moments) -> Callable[[Tensor], Tensor]:
+        """By the mean square over all rows and channels."""
+        scale = torch.rsqrt(seen.mean_square.mean() + EPSILON).float()
+        return lambda v: v * scale
 
-class NoNorm(nn.Module):
+
+class NoNorm(Norm):
     """No normalisation."""
 
+    fused_name = "none"
+
     def forward(self, v: Tensor, row_graph: Tensor, num_graphs: int) -> Tensor:
-        """Return the rows [M, d] as they are."""
+        """Return the rows [M, d] unchanged."""
         return v
 
-
-def graph_mean(v: Tensor, row_graph: Tensor, num_graphs: int) -> Tensor:
-    """Mean over the rows of each graph [M, d] → [B, d]."""
-    total = v.new_zeros(num_graphs, v.size(1)).index_add(0, row_graph, v)
-    count = v.new_zeros(num_graphs).index_add(0, row_graph, v.new_ones(v.size(0)))
-    return total / count.clamp(min=1).unsqueeze(1)
+    def for_blocks(self, seen: Moments) -> Callable[[Tensor], Tensor]:
+        """Return rows unchanged."""
+        return lambda v: v
 
 
-def make_norm(kind: str, dim: int) -> nn.Module:
-    """The layer norm of a given name (``config.ModelConfig.norm``)."""
-    if kind == "batch":
-        return BatchNorm(dim)
-    norms = {
-        "instance": InstanceNorm,
-        "layer": LayerNorm,
-        "layer-graph": GraphLayerNorm,
-        "none": NoNorm,
-    }
-    if kind not in norms:
-        raise ValueError(f"norm is one of batch, {', '.join(norms)}, not {kind!r}")
-    return norms[kind]()
+NORMS: dict[str, type[Norm]] = {
+    "batch": BatchNorm,
+    "instance": InstanceNorm,
+    "layer": LayerNorm,
+    "layer-graph": GraphLayerNorm,
+    "none": NoNorm,
+}
+
+
+def make_norm(kind: str, dim: int) -> Norm:
+    """The layer norm of a given name (``config.ModelConfig.norm``) for d channels."""
+    if kind not in NORMS:
+        raise ValueError(f"norm must be one of {', '.join(NORMS)}, not {kind!r}")
+    return NORMS[kind](dim)
 
 
 @contextmanager
 def collect_statistics(model: nn.Module) -> Iterator[None]:
-    """Average the moments of all batches that go through the layer norms meanwhile.
+    """Average the moments of all batches that pass through the layer norms in this context.
 
-    The model is put in evaluation mode (no edge removal), and earlier statistics are forgotten.
+    The model is put in evaluation mode (no edge removal), and earlier statistics are discarded.
     """
     norms = [norm for norm in model.modules() if isinstance(norm, BatchNorm) and not norm.frozen]
     model.eval()
     for norm in norms:
-        norm.reset()
+        norm.reset_parameters()
         norm.collecting = True
     try:
         yield
     finally:
         for norm in norms:
             norm.collecting = False
-            norm.refresh()
 
 
 def synchronise_norms(model: nn.Module) -> None:
     """In training, take the moments of batches over all processes that train together."""
     for module in model.modules():
-        if isinstance(module, BatchAverages):
+        if isinstance(module, AveragingNorm):
             module.synchronised = True
 
 
 def reset_statistics(model: nn.Module) -> None:
-    """Forget collected statistics of the layer norms, so that validation uses its own batches."""
+    """Discard collected statistics of the layer norms, so that validation uses its own batches."""
     for module in model.modules():
         if isinstance(module, BatchNorm) and not module.frozen:
-            module.reset()
-
-
-def layer_statistics(norm: Any) -> Tensor | None:
-    """Collected mean and variance [2, d] of a batch norm, if evaluation is to use them."""
-    if isinstance(norm, BatchNorm) and norm.known and not norm.training and not norm.collecting:
-        return torch.stack([norm.mean, norm.var])
-    return None
-
-
-class Moments:
-    """Number of rows, and the sums of each channel and of its squares, in float64."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.sum = self.squares = torch.zeros(())
-
-    def add(self, v: Tensor) -> None:
-        """Take rows [b, d] into the sums."""
-        self.rows += v.size(0)
-        self.sum = self.sum + v.sum(dim=0, dtype=torch.float64)  # [d]
-        self.squares = self.squares + v.double().square().sum(dim=0)  # [d]
-
-    @property
-    def mean(self) -> Tensor:
-        """Mean of each channel [d]."""
-        return self.sum / self.rows
-
-    @property
-    def variance(self) -> Tensor:
-        """Bessel-corrected variance of each channel [d]."""
-        centred = self.squares - self.rows * self.mean.square()
-        return centred.clamp(min=0) / max(self.rows - 1, 1)
-
-    @property
-    def mean_square(self) -> Tensor:
-        """Mean square of each channel [d]."""
-        return self.squares / self.rows
-
-
-def normaliser(norm: nn.Module, moments: Moments) -> Callable[[Tensor], Tensor]:
-    """What a layer norm does to any rows [b, d] of one graph, given the moments of all of them."""
-    if isinstance(norm, BatchNorm):
-        known = layer_statistics(norm)
-        mean, variance = (moments.mean, moments.variance) if known is None else known
-        mean, scale = mean.float(), torch.rsqrt(variance + EPSILON).float()
-        return lambda v: (v - mean) * scale
-    if isinstance(norm, InstanceNorm):
-        scale = torch.rsqrt(moments.mean_square + EPSILON).float()
-        return lambda v: v * scale
-    if isinstance(norm, GraphLayerNorm):
-        scale = torch.rsqrt(moments.mean_square.mean() + EPSILON).float()
-        return lambda v: v * scale
-    return lambda v: norm(v, v.new_zeros(v.size(0), dtype=torch.int64), 1)  # row by row
+            module.reset_parameters()

@@ -40,7 +40,7 @@ class LayerStack(nn.Module):
         """Run layers ``first`` to ``last − 1`` on nodes [N, d] and edges [E, d]."""
         layers = [self.layers[number] for number in range(first, last)]
         ours = [layer for layer in layers if isinstance(layer, GRASSConv)]
-        if ours and use_native(x, ours[0].norm):
+        if ours and use_native(x, ours[0].node_norm.fused_name):
             return fused_layers(ours, x, e, batch.edge_index, batch.order, self.flip, first)
         for number, layer in enumerate(layers, first):
             edges = batch.edge_index.flip(0) if self.flip and number % 2 else batch.edge_index

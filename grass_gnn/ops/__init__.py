@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
-from grass_gnn.ops import build
+from grass_gnn.ops.dispatch import use_native
 from grass_gnn.ops.native import StackOutput, grass_stack, pack_weights
 from grass_gnn.ops.order import EdgeOrder, edge_order
 from grass_gnn.ops.reference import LayerWeights, grass_layer
@@ -22,18 +19,3 @@ __all__ = [
     "removal_mask",
     "use_native",
 ]
-
-
-def use_native(x: Tensor, norm: str) -> bool:
-    """Whether :func:`grass_stack` can and should run the layers on ``x``.
-
-    It takes float32 on the CPU with the norms "batch", "instance" and "none", outside
-    ``torch.compile``, if the library can be compiled and ``GRASS_OPS`` is not ``reference``.
-    """
-    return (
-        x.device.type == "cpu"
-        and x.dtype == torch.float32
-        and norm in ("batch", "instance", "none")
-        and not torch.compiler.is_compiling()
-        and build.available()
-    )

@@ -71,6 +71,9 @@ class FiniteSteps(Callback):
             parameter.grad = None
         for buffer, value in before or ():
             buffer.copy_(value)
+        for norm in module.model.modules():
+            if isinstance(norm, InputNorm):
+                norm.refresh()
         self.skipped += 1
         self.in_a_row += 1
         if self.in_a_row >= self.limit:

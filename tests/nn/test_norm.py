@@ -1,18 +1,28 @@
 """Norms and their statistics against a straightforward float64 computation over unequal batches."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
 
+from grass_gnn import GRASSConv
+from grass_gnn.errors import GrassError
 from grass_gnn.nn.norm import (
+    NORMS,
     BatchNorm,
     GraphLayerNorm,
     InputNorm,
     InstanceNorm,
     LayerNorm,
+    Mode,
+    Norm,
     collect_statistics,
+    make_norm,
     reset_statistics,
 )
+from grass_gnn.ops.norms import Moments
 from grass_gnn.ops.reference import EPSILON
 
 ROWS = [17, 5, 40, 2]
@@ -133,3 +143,130 @@ def test_norms_by_graph_and_by_row():
         assert torch.allclose(GraphLayerNorm()(v, graph, 2)[rows], whole)
     row = (v - v.mean(1, keepdim=True)) / (v.var(1, correction=0, keepdim=True) + EPSILON).sqrt()
     assert torch.allclose(LayerNorm()(v, graph, 2), row)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-6, 1.0])
+def test_the_first_batch_is_not_lost_to_rounding(scale):
+    """1 + (var − 1) is zero for a variance of 1e-8 in float32, and 0.99999994 for one of 1."""
+    v = scale * torch.randn(64, 3)
+    inputs, layer = InputNorm(3).train(), BatchNorm(3)
+    inputs(v)
+    with collect_statistics(layer):
+        layer(v, one_graph(v), 1)
+    for norm in (inputs, layer):
+        assert torch.equal(norm.mean, v.mean(0))
+        assert torch.allclose(norm.var, v.var(0), rtol=1e-5, atol=0)
+    if scale > 1e-6:
+        assert inputs.eval()(v).std() == pytest.approx(1, rel=0.1)
+
+
+def test_gradients_of_a_constant_channel_are_zero():
+    v = torch.randn(20, 3)
+    v[:, 1] = 2.5
+    v.requires_grad_()
+    (InputNorm(3).train()(v) ** 3).sum().backward()
+    assert torch.isfinite(v.grad).all()
+    assert torch.count_nonzero(v.grad[:, 1]) == 0
+    assert torch.count_nonzero(v.grad[:, [0, 2]]) == 40
+
+
+def test_modes_of_a_layer_norm():
+    norm, v = BatchNorm(2), torch.randn(5, 2)
+    assert norm.train().mode is Mode.BATCH
+    assert norm.eval().mode is Mode.BATCH  # there is nothing else yet
+    with collect_statistics(norm):
+        assert norm.mode is Mode.COLLECTING
+        norm(v, one_graph(v), 1)
+    assert norm.mode is Mode.STORED
+    assert norm.train().mode is Mode.BATCH
+    norm.freeze()
+    assert norm.mode is Mode.STORED  # in training too
+    with collect_statistics(norm):
+        assert norm.mode is Mode.STORED
+    reset_statistics(norm)
+    assert norm.mode is Mode.STORED
+
+
+def test_modes_of_an_input_norm():
+    norm, v = InputNorm(2), torch.randn(5, 2)
+    assert norm.eval().mode is Mode.BATCH
+    norm(v)
+    assert norm.num_batches == 0
+    assert norm.train().mode is Mode.COLLECTING
+    norm(v)
+    assert norm.eval().mode is Mode.STORED
+    norm.freeze()
+    assert norm.train().mode is Mode.STORED
+    norm(v)
+    assert norm.num_batches == 1
+
+
+@pytest.mark.parametrize("kind", [BatchNorm, InputNorm])
+def test_switching_modes_never_reads_a_tensor(kind, monkeypatch):
+    """On a GPU, reading one would wait for all work before it, once per norm."""
+    norm = kind(4)
+
+    def read(*_):
+        raise AssertionError("a tensor was read")
+
+    for name in ("__bool__", "item", "__int__", "__float__"):
+        monkeypatch.setattr(torch.Tensor, name, read)
+    assert norm.train().eval().train().eval().mode is Mode.BATCH
+
+
+@pytest.mark.parametrize("kind", [BatchNorm, InputNorm])
+def test_statistics_survive_copies_files_and_old_state(kind, batches):
+    norm = kind(4).train()
+    with collect_statistics(norm):
+        for v in batches:
+            norm.train(kind is InputNorm)
+            norm(v) if kind is InputNorm else norm(v, one_graph(v), 1)
+    norm.eval()
+    assert list(norm.state_dict()) == ["mean", "var", "num_batches"]
+    loaded, assigned = kind(4).eval(), kind(4).eval()
+    loaded.load_state_dict(norm.state_dict())
+    assigned.load_state_dict(norm.state_dict(), assign=True)
+    copies = (copy.deepcopy(norm), pickle.loads(pickle.dumps(norm)), loaded, assigned)
+    for other in copies:
+        assert other.mode is Mode.STORED
+        assert torch.equal(other.var, norm.var)
+
+
+def test_reset_parameters_after_to_empty_gives_a_fresh_layer():
+    with torch.device("meta"):
+        conv = GRASSConv(4)
+    conv = conv.to_empty(device="cpu")
+    for buffer in conv.buffers():
+        buffer.fill_(77)
+    conv.reset_parameters()
+    for norm in (conv.node_norm, conv.edge_norm):
+        assert norm.eval().mode is Mode.BATCH
+        assert norm.num_batches == 0
+        assert torch.equal(norm.mean, torch.zeros(4))
+        assert torch.equal(norm.var, torch.ones(4))
+    assert all(torch.isfinite(p).all() for p in conv.parameters())
+
+
+@pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_norm_in_blocks_is_the_norm_of_all_rows(kind, stored):
+    norm, v = make_norm(kind, 4), 2 + torch.randn(30, 4)
+    if stored:
+        with collect_statistics(norm):
+            norm(1 + 3 * v, one_graph(v), 1)
+    norm.eval()
+    seen = Moments()
+    for block in v.split(7):
+        seen.add(block)
+    function = norm.for_blocks(seen)
+    found = torch.cat([function(block) for block in v.split(11)])
+    torch.testing.assert_close(found, norm(v, one_graph(v), 1), rtol=1e-5, atol=1e-5)
+
+
+def test_a_norm_without_block_statistics_is_refused_in_blocks():
+    class Whole(Norm):
+        def forward(self, v, row_graph, num_graphs):
+            return v / v.abs().max()
+
+    with pytest.raises(GrassError, match="Whole"):
+        Whole().for_blocks(Moments())
