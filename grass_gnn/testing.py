@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from grass_gnn.config import FeatureConfig, GRASSConfig
 from grass_gnn.data.batch import GraphBatch
 from grass_gnn.ops import edge_order
+from grass_gnn.tasks import make_task
 
 
 def random_graph(num_nodes: int, num_edges: int, seed: int = 0, undirected: bool = False) -> Data:
@@ -27,13 +28,13 @@ def random_features(
     features: FeatureConfig, rows: int, generator: torch.Generator
 ) -> Tensor | None:
     """Features of the configured kind for so many nodes or edges."""
-    if features.kind == "none":
+    if not features.num_columns:
         return None
-    if features.kind == "continuous":
-        return torch.randn(rows, features.sizes[0], generator=generator)
-    if features.kind == "one-hot":
-        chosen = torch.randint(features.sizes[0], (rows,), generator=generator)
-        return nn.functional.one_hot(chosen, features.sizes[0]).float()
+    if features.is_one_hot:
+        chosen = torch.randint(features.num_columns, (rows,), generator=generator)
+        return nn.functional.one_hot(chosen, features.num_columns).float()
+    if features.is_float:
+        return torch.randn(rows, features.num_columns, generator=generator)
     columns = [torch.randint(size, (rows,), generator=generator) for size in features.categories]
     return torch.stack(columns, dim=1)
 
@@ -50,25 +51,15 @@ def random_input(config: GRASSConfig, num_nodes: int = 8, seed: int = 0) -> Data
     pair = (edges.min(dim=0).values * num_nodes + edges.max(dim=0).values).unique(
         return_inverse=True
     )[1]
+    task = make_task(config.task)
     attributes = random_features(config.input.edges, num_edges, generator)
     return Data(
         x=random_features(config.input.nodes, num_nodes, generator),
         edge_index=edges,
         edge_attr=None if attributes is None else attributes[pair],
-        y=_random_target(config, num_nodes, num_edges, generator),
+        y=task.random_targets(task.num_rows(1, num_nodes, num_edges), generator),
         num_nodes=num_nodes,
     )
-
-
-def _random_target(
-    config: GRASSConfig, num_nodes: int, num_edges: int, generator: torch.Generator
-) -> Tensor:
-    task = config.task
-    rows = {"graph": 1, "node": num_nodes, "edge": num_edges}[task.level]
-    if task.kind == "classification":
-        return torch.randint(task.outputs, (rows,), generator=generator)
-    values = torch.randn(rows, task.outputs, generator=generator)
-    return values if task.kind == "regression" else (values > 0).float()
 
 
 def permute_nodes(batch: GraphBatch, permutation: Tensor) -> GraphBatch:

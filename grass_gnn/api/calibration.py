@@ -14,11 +14,11 @@ from grass_gnn.data.packed.build import pack_checked
 from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.data.tables.schema import TableSchema, read_known_rows
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.metrics import rank_correlation
 from grass_gnn.evaluation.run import find_data
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.progress import Progress, silent
 from grass_gnn.rewiring import graph_seeds
+from grass_gnn.tasks import ProbabilityTask, make_task, rank_correlation
 from grass_gnn.uncertainty.calibration import (
     Calibration,
     ProbabilityCalibration,
@@ -28,7 +28,6 @@ from grass_gnn.uncertainty.calibration import (
     file_name,
     fit_scale,
     fit_temperature,
-    log_loss,
     miscalibration_area,
     with_temperature,
 )
@@ -75,15 +74,13 @@ def table_rows(
 ) -> tuple[list[PackedDataset], Tensor]:
     """The rows of a table that have targets; returns what :func:`validation_rows` does."""
     ensemble = Ensemble(models)
-    read = read_known_rows(path, ensemble.schema, ensemble.task)
+    read = read_known_rows(path, ensemble.schema, ensemble.task.config)
     graphs, targets = [], []
     for molecule, (target, numbers) in zip(read.molecules, read.values, strict=True):
         if molecule is not None and target:
             graphs.append(molecule.checked(numbers))
             targets.append(target)
-    found = torch.tensor(targets)  # [M, outputs]
-    if ensemble.task.kind == "classification":
-        found = found.flatten().long()  # [M]
+    found = ensemble.task.as_targets(torch.tensor(targets))  # [M] or [M, outputs]
     return [pack_checked(graphs, model.config) for model in models], found
 
 
@@ -151,14 +148,14 @@ def calibrate(
         found.append(model.predict_packed(dataset, rewirings, seed))
         progress("Predicting", len(found), len(models))
     picture = folder / f"{file_name(models)}.png"
-    task, spread = models[0].config.task, combine(found)
+    task, spread = make_task(models[0].config.task), combine(found)
     spreads, probabilities = [], None
-    if task.kind == "regression":
-        spreads = _check_spreads(spread, target, _names(models[0]), picture)
+    if isinstance(task, ProbabilityTask):
+        probabilities = _check_probabilities(task, spread.mean, target, picture)
     else:
-        probabilities = _check_probabilities(task.kind, spread.mean, target, picture)
+        spreads = _check_spreads(spread, target, _names(models[0]), picture)
     result = Calibration(
-        kind=task.kind,
+        kind=task.config.kind,
         models=checksums(models),
         rewirings=rewirings,
         rows=len(target),
@@ -215,21 +212,21 @@ def _check_spreads(
 
 
 def _check_probabilities(
-    kind: str, probability: Tensor, target: Tensor, picture: Path
+    task: ProbabilityTask, probability: Tensor, target: Tensor, picture: Path
 ) -> ProbabilityCalibration:
     """The probabilities of a classification, before and after temperature scaling."""
-    target = target if kind == "classification" else target.view_as(probability)
+    target = target.view(task.target_shape(len(probability)))
     _check_count(len(target))
-    temperature = fit_temperature(kind, probability, target)
-    scaled = with_temperature(kind, probability, temperature)
-    draw_reliability(kind, probability, target, temperature, picture)
+    temperature = fit_temperature(task, probability, target)
+    scaled = with_temperature(task, probability, temperature)
+    draw_reliability(task, probability, target, temperature, picture)
     return ProbabilityCalibration(
         temperature=temperature,
         rows=len(target),
-        error=calibration_error(kind, probability, target),
-        scaled_error=calibration_error(kind, scaled, target),
-        log_loss=log_loss(kind, probability, target),
-        scaled_log_loss=log_loss(kind, scaled, target),
+        error=calibration_error(task, probability, target),
+        scaled_error=calibration_error(task, scaled, target),
+        log_loss=task.log_loss(probability, target),
+        scaled_log_loss=task.log_loss(scaled, target),
     )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from grass_gnn.api.fitting import train_table
 from grass_gnn.api.settings import describe, plan_table
-from grass_gnn.config import METRICS, GRASSConfig
+from grass_gnn.config import GRASSConfig
 from grass_gnn.data.tables.dataset import TableData, csv_text, in_splits
 from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.molecules import scaffold
@@ -29,12 +29,12 @@ from grass_gnn.data.tables.splits import (
     random_split,
 )
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.metrics import rank_correlation, score
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.evaluation.trained import load_model
 from grass_gnn.files import read_json, write_json, write_text
 from grass_gnn.locks import locked
 from grass_gnn.progress import Progress, reporting
+from grass_gnn.tasks import make_task
 from grass_gnn.training.fit import Interrupted
 from grass_gnn.training.run import check_folder
 from grass_gnn.uncertainty.ensembles import CROSS_VALIDATION, FOLDS, Ensemble, Spread
@@ -80,31 +80,30 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
     runs = [f"fold-{fold + 1}" for fold in range(count)]
     numbers = list(folds)
     place = {number: at for at, number in enumerate(numbers)}
-    outputs = read.task.outputs
+    task = make_task(read.task)
+    outputs = task.outputs
     mean, std = torch.full((2, len(numbers), outputs), math.nan, dtype=torch.float64)
     for fold, run in enumerate(runs):
         rows = [place[number] for number in numbers if folds[number] == fold]
         mean[rows], std[rows] = _read_predictions(out / run, len(rows), outputs)
     target = torch.tensor([read.values[number][0] for number in numbers], dtype=torch.float64)
-    labels = target.flatten().long() if read.task.kind == "classification" else target
+    labels = task.as_targets(target)
     owner = torch.arange(len(numbers))
     results = [read_json(out / run / "results.json")["test"]["metrics"] for run in runs]
     metrics = {}
-    for name in METRICS[read.task.kind]:
+    for name in task.metrics:
         values = [_number(result[name][0]) for result in results]
         known = [value for value in values if value is not None]
         metrics[name] = FoldScores(
             values,
             fmean(known) if known else None,
             stdev(known) if len(known) > 1 else None,
-            _number(score(read.task, mean, labels, name)),
-            bootstrap(read.task, mean, labels, owner, name),
+            _number(task.score(mean, labels, name)),
+            bootstrap(task, mean, labels, owner, name),
         )
-    correlation = None
-    if read.task.kind == "regression":
-        correlation = rank_correlation(std, (mean - target).abs())
+    correlation = task.spread_correlation(mean, std, target)
     tested = [sum(own == fold for own in folds.values()) for fold in range(count)]
-    found = CrossValidation(read.task.metric, runs, tested, metrics, correlation)
+    found = CrossValidation(task.metric, runs, tested, metrics, correlation)
     _write_predictions(out, read, folds, mean, std)
     write_json(out / CROSS_VALIDATION, found.to_dict())
     return found
@@ -263,7 +262,7 @@ class _Plan:
             self.scaffolds = {number: scaffold(read.rows[number].smiles) for number in usable}
             drawn = group_folds(list(self.scaffolds.values()), count)
         else:
-            classes = read.task.kind in ("binary", "classification")
+            classes = make_task(read.task).cells == "classes"
             labels = [read.values[number][0][0] for number in usable] if classes else None
             drawn = random_folds(len(usable), count, seed, labels)
         self.folds = dict(zip(usable, drawn, strict=True))  # of each usable row

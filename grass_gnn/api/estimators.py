@@ -19,6 +19,7 @@ from grass_gnn.config import GRASSConfig, InputConfig
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import CARD, WEIGHTS, TrainedModel, load_model, save_model
 from grass_gnn.progress import silent
+from grass_gnn.tasks import Regression, kind_of_classes
 
 
 def to_bytes(trained: TrainedModel) -> dict[str, bytes]:
@@ -202,7 +203,7 @@ class GRASSRegressor(RegressorMixin, _GRASSEstimator):
             [data for data, use in zip(graphs, known, strict=True) if use],
             self._reader.input_of(X, graphs),
             [torch.tensor([row.tolist()]) for row in values[known]],
-            "regression",
+            Regression.name,
         )
         return self
 
@@ -237,7 +238,7 @@ class GRASSClassifier(ClassifierMixin, _GRASSEstimator):
         if len(self.classes_) < 2:
             raise ValueError("A classifier needs at least two classes, but y has only one.")
         labels = encoder.transform(y)
-        task = "binary" if len(self.classes_) == 2 else "classification"
+        task = kind_of_classes(len(self.classes_)).name
         targets = [torch.tensor(int(label)) for label in labels]
         self._fit(graphs, self._reader.input_of(X, graphs), targets, task, labels)
         return self

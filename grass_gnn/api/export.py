@@ -20,11 +20,11 @@ from torch_geometric.data import Batch, Data
 
 from grass_gnn.config import FeatureConfig, GRASSConfig
 from grass_gnn.data.batch import GraphBatch, batch_from_data
-from grass_gnn.evaluation.metrics import to_probabilities
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_json, write_whole
 from grass_gnn.nn.model import GRASS
 from grass_gnn.ops import EdgeOrder
+from grass_gnn.tasks import make_task
 
 FORMAT = 1
 _EXAMPLE = {"nodes": 5, "edges": 11, "graphs": 3, "input_edges": 4}  # all different, none small
@@ -128,7 +128,7 @@ class PlainGRASS(nn.Module):
             input_edges=graph_ptr if input_edges is None else input_edges,  # else not looked at
             descriptors=descriptors,
         )
-        return to_probabilities(self.model.config.task, self.model(batch))
+        return make_task(self.model.config.task).activate(self.model(batch))
 
 
 def describe_inputs(config: GRASSConfig) -> list[dict[str, Any]]:
@@ -153,12 +153,10 @@ def describe_inputs(config: GRASSConfig) -> list[dict[str, Any]]:
 
 
 def _features(name: str, rows: str, features: FeatureConfig, meaning: str) -> dict[str, Any]:
-    if features.kind == "none":
-        return _input(name, [rows, 0], "float32", meaning)
-    if features.kind in ("continuous", "one-hot"):
-        return _input(name, [rows, features.sizes[0]], "float32", meaning)
+    if features.is_float or not features.num_columns:
+        return _input(name, [rows, features.num_columns], "float32", meaning)
     limits = {"categories": features.categories}  # each column counts from 0
-    return _input(name, [rows, len(features.categories)], "int64", meaning) | limits
+    return _input(name, [rows, features.num_columns], "int64", meaning) | limits
 
 
 def _input(name: str, shape: list[Any], dtype: str, meaning: str) -> dict[str, Any]:
@@ -173,17 +171,17 @@ def _example(one: dict[str, Any]) -> Tensor:
 
 
 def _card(trained: TrainedModel, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-    config, task = trained.config, trained.config.task
+    config, task = trained.config, make_task(trained.config.task)
     rows = {"graph": "graphs", "node": "nodes", "edge": "input_edges"}[task.level]
     table = trained.card.get("table", {})
-    meaning = "values" if task.kind == "regression" else "probabilities"
+    meaning = "probabilities" if task.predicts_probabilities else "values"
     return {
         "format": FORMAT,
         "torch": torch.__version__,
         "weights_sha256": trained.card.get("weights_sha256"),
         "inputs": inputs,
         "output": {"shape": [rows, task.outputs], "dtype": "float32", "meaning": meaning},
-        "task": task.kind,
+        "task": task.name,
         "targets": table.get("targets", []),
         "classes": table.get("classes") or trained.card.get("classes", []),
         "encoding": config.encoding.model_dump(),

@@ -104,7 +104,7 @@ class Start:
             ("node", known.nodes, given.nodes),
             ("edge", known.edges, given.edges),
         ):
-            if not _fits(mine, other):
+            if not mine.accepts(other):
                 raise GrassError(
                     f"The graphs have {what} features of kind {_describe(other)}, "
                     f"but {self.name} was trained with {_describe(mine)}."
@@ -149,22 +149,8 @@ class Start:
         )
 
 
-def _fits(known: FeatureConfig, given: FeatureConfig) -> bool:
-    """Whether features can be read by an embedding that was trained with others."""
-    if "none" in (known.kind, given.kind):
-        return known.kind == given.kind
-    if known.kind in ("one-hot", "continuous"):
-        alike = given.kind == "one-hot" or given.kind == known.kind
-        return alike and known.sizes == given.sizes
-    if given.kind in ("one-hot", "continuous"):
-        return False
-    return len(known.categories) == len(given.categories) and all(
-        here <= there for here, there in zip(given.categories, known.categories, strict=True)
-    )
-
-
 def _describe(features: FeatureConfig) -> str:
-    sizes = "" if features.kind == "none" else f" {features.sizes or features.categories}"
+    sizes = f" {features.sizes or features.categories}" if features.num_columns else ""
     return f"{features.kind}{sizes}"
 
 

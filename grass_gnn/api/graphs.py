@@ -22,6 +22,7 @@ from grass_gnn.data.tables.molecules import FEATURES, MoleculeReader, Unreadable
 from grass_gnn.data.tables.schema import TableSchema, infer_task
 from grass_gnn.data.tables.splits import random_split
 from grass_gnn.errors import GrassError, first_line
+from grass_gnn.tasks import TASKS, kind_of_tensor, make_task
 
 
 def from_networkx(
@@ -149,18 +150,17 @@ def _is_whole(graph: Any) -> bool:
 
 def _set_targets(data: Data, cells: Sequence[str]) -> None:
     """Targets of nodes from text: ``y`` [n], the names of its classes, and which are known."""
-    task, names, _ = infer_task({"target": cells})
+    found, names, _ = infer_task({"target": cells})
+    task = make_task(found)
     schema = TableSchema(smiles="", targets=["target"], classes=names)
     known = torch.tensor([cell.strip().lower() not in MISSING for cell in cells])
     values = []
     for number, (cell, is_known) in enumerate(zip(cells, known.tolist(), strict=True)):
         try:
-            values.append(schema.encode(task.kind, [cell])[0] if is_known else math.nan)
+            values.append(schema.encode(task, [cell])[0] if is_known else task.placeholder)
         except ValueError as error:
             raise GrassError(f"Node {number}: {error}.") from None
-    data.y = torch.tensor(values)
-    if task.kind == "classification":  # a class that is not known is never looked at
-        data.y = torch.where(known, data.y, 0.0).long()
+    data.y = task.as_targets(torch.tensor(values))  # [n]
     data.known_mask, data.classes = known, names
 
 
@@ -184,12 +184,6 @@ def _number(table: Table, line: int, cell: str) -> float:
 
 
 _LEVELS = ("graph", "node", "edge")
-_LOSS_AND_METRIC = {
-    "regression": ("l1", "mae"),
-    "binary": ("bce", "auc"),
-    "classification": ("cross-entropy", "accuracy"),
-    "multilabel": ("bce", "ap"),
-}
 
 
 def infer_input(graphs: Sequence[Data]) -> InputConfig:
@@ -266,8 +260,8 @@ def infer_graph_task(
         kind: Kind of the task, if that is not to be inferred.
     """
     level = _check_level(level) or infer_level(graphs)
-    if kind is not None and kind not in _LOSS_AND_METRIC:
-        raise GrassError(f"A task is one of {', '.join(_LOSS_AND_METRIC)}, not {kind!r}.")
+    if kind is not None and kind not in TASKS:
+        raise GrassError(f"A task is one of {', '.join(TASKS)}, not {kind!r}.")
     values = [number_tensor("target y", data.y) for data in graphs if data.y is not None]
     if len(values) < len(graphs):
         raise GrassError("Some graphs have no target y.")
@@ -284,21 +278,10 @@ def infer_graph_task(
     known = rows[~torch.isnan(rows)] if rows.is_floating_point() else rows.flatten()
     if not known.numel():
         raise GrassError("All targets y are missing.")
-    if kind is None:
-        kind = _infer_kind(rows, known)
-    outputs = rows.size(1)
-    if kind == "classification":
-        outputs = int(known.max()) + 1
-    loss, metric = _LOSS_AND_METRIC[kind]
+    found = kind_of_tensor(rows, known) if kind is None else TASKS[kind]
+    outputs = found.count_outputs(rows.size(1), classes=int(known.max()) + 1)
     missing = rows.is_floating_point() and known.numel() < rows.numel()
-    task = {
-        "level": level,
-        "kind": kind,
-        "outputs": max(outputs, 2) if kind == "classification" else outputs,
-        "loss": loss,
-        "metric": metric,
-        "missing": missing and kind != "classification",
-    }
+    task = found.default_settings(outputs, missing, level)
     return GRASSConfig.from_dict({"task": task}, "what the targets y pose").task
 
 
@@ -318,15 +301,6 @@ def _check_level(level: str | None) -> str | None:
     if level not in (None, *_LEVELS):
         raise GrassError(f"What has a target is one of {', '.join(_LEVELS)}, not {level!r}.")
     return level
-
-
-def _infer_kind(rows: Tensor, known: Tensor) -> str:
-    labels = bool(((known == 0) | (known == 1)).all())
-    if rows.size(1) > 1:
-        return "multilabel" if labels else "regression"
-    if labels:
-        return "binary"
-    return "regression" if rows.is_floating_point() else "classification"
 
 
 def divide(

@@ -22,6 +22,7 @@ from grass_gnn.data.tables.splits import DEFAULT_SHARES
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import Prediction, TrainedModel
 from grass_gnn.progress import Progress
+from grass_gnn.tasks import Binary
 
 _KNOWN, _ASKED = 0, 1  # categories of edges
 _HIDDEN = 0.2  # share of the training edges that are asked about at a time
@@ -108,7 +109,7 @@ def fit_links(
         splits,
         out,
         level="edge",
-        task="binary",
+        task=Binary.name,
         config=config,
         settings={**({} if config else chosen), **(settings or {})},
         seed=seed,

@@ -13,11 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grass_gnn.config import METRICS
 from grass_gnn.data.tables.files import Row, Table, guard, open_table
 from grass_gnn.data.tables.molecules import MAX_ATOMS, Molecule, MoleculeReader, ReadingPool
 from grass_gnn.data.tables.schema import parse_descriptors
-from grass_gnn.evaluation.metrics import rank_correlation, score
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_whole
 from grass_gnn.progress import Progress, silent
@@ -50,7 +48,7 @@ class RunningScore:
             return
         try:
             cells = [row.cells[place] for place in self.places]
-            target = self.ensemble.schema.encode(self.task.kind, cells)
+            target = self.ensemble.schema.encode(self.task, cells)
         except ValueError:
             return
         self.means.append(mean)
@@ -62,11 +60,10 @@ class RunningScore:
         if len(self.means) < 2:
             return {}
         mean, target = torch.stack(self.means), torch.stack(self.targets)  # [M, outputs] each
-        found = {name: score(self.task, mean, target, name) for name in METRICS[self.task.kind]}
-        if self.task.kind == "regression":
-            correlation = rank_correlation(torch.stack(self.stds), (mean - target).abs())
-            if correlation is not None:
-                found["spread-error correlation"] = correlation
+        found = {name: self.task.score(mean, target, name) for name in self.task.metrics}
+        correlation = self.task.spread_correlation(mean, torch.stack(self.stds), target)
+        if correlation is not None:
+            found["spread-error correlation"] = correlation
         return {name: value for name, value in found.items() if not math.isnan(value)}
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch_geometric.data import Data
 
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data.tables.dataset import TableData
 from grass_gnn.data.tables.molecules import FEATURES
+from grass_gnn.tasks import make_task
 
 _LARGE = 60  # nodes of an average graph from which walks of all pairs cost more than eigenvectors
 _STEPS = 7_000  # optimiser steps that a run takes, more or less
@@ -88,10 +88,8 @@ def plan(
     """
     if config is None:
         config = GRASSConfig().override(suited_settings(graphs))
-    if task.kind == "regression":
-        task = task.model_copy(
-            update=target_scaling([_training_targets(data) for data in graphs], task.outputs)
-        )
+    scaling = make_task(task).scaling([_training_targets(data) for data in graphs])
+    task = task.model_copy(update=scaling)
     fixed = data_settings(features, task) | {"dataset": None}
     return config.override(fixed | dict(settings or {}))
 
@@ -100,18 +98,6 @@ def suited_settings(graphs: Sequence[Data]) -> dict[str, Any]:
     """The default settings for training graphs, by dotted name."""
     nodes = sum(int(data.num_nodes or 0) for data in graphs) / len(graphs)
     return default_settings(len(graphs), nodes)
-
-
-def target_scaling(targets: Sequence[Any], outputs: int) -> dict[str, list[float]]:
-    """Mean and standard deviation of each target over the training set, missing ones left out."""
-    values = torch.cat([torch.as_tensor(y).view(-1, outputs).double() for y in targets])
-    known = ~torch.isnan(values)
-    count = known.sum(dim=0).clamp(min=1)
-    filled = torch.where(known, values, 0.0)
-    mean = filled.sum(dim=0) / count
-    spread = (torch.where(known, values - mean, 0.0).square().sum(dim=0) / count).sqrt()
-    scale = torch.where(spread > 1e-12, spread, 1.0)
-    return {"target_scale": scale.tolist(), "target_shift": mean.tolist()}
 
 
 def _training_targets(data: Data) -> Any:

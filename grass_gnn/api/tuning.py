@@ -20,10 +20,10 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.prepare import PreparedData, prepare
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.errors import GrassError, first_line
-from grass_gnn.evaluation.metrics import LOWER_IS_BETTER
 from grass_gnn.files import make_folder, write_text
 from grass_gnn.locks import locked
 from grass_gnn.progress import Progress, reporting
+from grass_gnn.tasks import LOWER_IS_BETTER
 from grass_gnn.training.build import build_model
 from grass_gnn.training.callbacks import EpochRecord
 from grass_gnn.training.fit import Besides, Interrupted, fit

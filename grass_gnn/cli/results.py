@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from grass_gnn.cli.common import out, print_table
-from grass_gnn.evaluation.metrics import LOWER_IS_BETTER
+from grass_gnn.tasks import LOWER_IS_BETTER
 
 _SHOWN = (4, 16)  # rewirings whose averages are shown, beside the most that there are
 

@@ -10,6 +10,7 @@ from grass_gnn.config.sections import (
     MOST_CATEGORIES,
     OGB_ATOM_SIZES,
     OGB_BOND_SIZES,
+    TASK_KINDS,
     EncodingConfig,
     EvaluationConfig,
     FeatureConfig,
@@ -18,6 +19,7 @@ from grass_gnn.config.sections import (
     RewiringConfig,
     Section,
     TaskConfig,
+    TaskKind,
     TrainingConfig,
 )
 
@@ -26,6 +28,7 @@ __all__ = [
     "MOST_CATEGORIES",
     "OGB_ATOM_SIZES",
     "OGB_BOND_SIZES",
+    "TASK_KINDS",
     "EncodingConfig",
     "EvaluationConfig",
     "FeatureConfig",
@@ -35,6 +38,7 @@ __all__ = [
     "RewiringConfig",
     "Section",
     "TaskConfig",
+    "TaskKind",
     "TrainingConfig",
     "preset_names",
     "preset_note",

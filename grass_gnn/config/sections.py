@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -43,7 +43,7 @@ class FeatureConfig(Section):
 
     @model_validator(mode="after")
     def _sizes_fit_kind(self) -> FeatureConfig:
-        if self.kind in ("one-hot", "continuous") and len(self.sizes) != 1:
+        if self.is_float and len(self.sizes) != 1:
             raise ValueError(f"{self.kind} features take sizes = [number of columns]")
         if self.kind == "index" and not self.sizes:
             raise ValueError("index features take sizes = [number of categories of each column]")
@@ -52,10 +52,40 @@ class FeatureConfig(Section):
         return self
 
     @property
+    def is_float(self) -> bool:
+        """Whether the features are columns of floats, rather than category numbers."""
+        return self.kind in ("one-hot", "continuous")
+
+    @property
+    def is_one_hot(self) -> bool:
+        """Whether each row has a single 1."""
+        return self.kind == "one-hot"
+
+    @property
     def categories(self) -> list[int]:
         """Number of categories of each index column; one for graphs without features."""
         known = {"none": [1], "ogb-atom": OGB_ATOM_SIZES, "ogb-bond": OGB_BOND_SIZES}
         return known.get(self.kind, self.sizes)
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns; 0 for graphs without features."""
+        if self.kind == "none":
+            return 0
+        return self.sizes[0] if self.is_float else len(self.categories)
+
+    def accepts(self, given: FeatureConfig) -> bool:
+        """Whether an embedding of these features can embed others as well."""
+        if not self.num_columns or not given.num_columns:
+            return self.num_columns == given.num_columns
+        if self.is_float:
+            alike = given.is_one_hot or given.kind == self.kind
+            return alike and self.sizes == given.sizes
+        if given.is_float:
+            return False
+        return len(self.categories) == len(given.categories) and all(
+            here <= there for here, there in zip(given.categories, self.categories, strict=True)
+        )
 
 
 class InputConfig(Section):
@@ -148,12 +178,33 @@ class RewiringConfig(Section):
         return (1 if self.variant == "half" else 2) * self.degree * num_nodes
 
 
-METRICS = {
-    "regression": ("mae", "rmse", "r2"),
-    "binary": ("auc", "ap", "accuracy", "f1"),
-    "classification": ("accuracy", "class-accuracy", "f1"),
-    "multilabel": ("ap", "auc", "accuracy", "f1"),
+TaskKind = Literal["regression", "binary", "classification", "multilabel"]
+
+
+class KindRules(NamedTuple):
+    """The settings that a kind of task allows. The first loss and metric are its defaults."""
+
+    losses: tuple[str, ...]
+    metrics: tuple[str, ...]
+    min_outputs: int = 1
+    max_outputs: int = MOST_OUTPUTS
+    may_be_missing: bool = True  # whether a graph may lack some of its targets
+
+
+TASK_KINDS: dict[str, KindRules] = {
+    "regression": KindRules(("l1", "mse"), ("mae", "rmse", "r2")),
+    "binary": KindRules(("bce",), ("auc", "ap", "accuracy", "f1"), max_outputs=1),
+    "classification": KindRules(
+        ("cross-entropy", "weighted-cross-entropy"),
+        ("accuracy", "class-accuracy", "f1"),
+        min_outputs=2,
+        may_be_missing=False,
+    ),
+    "multilabel": KindRules(("bce",), ("ap", "auc", "accuracy", "f1")),
 }
+"""What each kind of task allows. What it computes is in :mod:`grass_gnn.tasks`."""
+
+METRICS = {kind: rules.metrics for kind, rules in TASK_KINDS.items()}
 """Metrics of each kind of task."""
 
 
@@ -161,7 +212,7 @@ class TaskConfig(Section):
     """What is predicted, how it is scored, and what is minimised."""
 
     level: Literal["graph", "node", "edge"] = Field("graph", description="what has a target")
-    kind: Literal["regression", "binary", "classification", "multilabel"] = Field(
+    kind: TaskKind = Field(
         "regression", description="numbers, one yes or no, one of several classes, or labels"
     )
     outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)] = Field(
@@ -184,23 +235,18 @@ class TaskConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _loss_and_metric_fit_kind(self) -> TaskConfig:
-        losses = {
-            "regression": ("l1", "mse"),
-            "binary": ("bce",),
-            "classification": ("cross-entropy", "weighted-cross-entropy"),
-            "multilabel": ("bce",),
-        }
-        if self.loss not in losses[self.kind]:
-            raise ValueError(f"the loss of {self.kind} is one of {', '.join(losses[self.kind])}")
-        if self.metric not in METRICS[self.kind]:
-            raise ValueError(f"the metric of {self.kind} is one of {', '.join(METRICS[self.kind])}")
-        if self.kind == "binary" and self.outputs != 1:
-            raise ValueError("a binary task has one output; use multilabel for several")
-        if self.kind == "classification" and self.missing:
-            raise ValueError("a graph without its class cannot be used: leave it out")
-        if self.kind == "classification" and self.outputs < 2:
-            raise ValueError("a classification needs at least two classes (outputs)")
+    def _fits_kind(self) -> TaskConfig:
+        kind, rules = self.kind, TASK_KINDS[self.kind]
+        if self.loss not in rules.losses:
+            raise ValueError(f"the loss of {kind} is one of {', '.join(rules.losses)}")
+        if self.metric not in rules.metrics:
+            raise ValueError(f"the metric of {kind} is one of {', '.join(rules.metrics)}")
+        if self.outputs < rules.min_outputs:
+            raise ValueError(f"{kind} needs at least {rules.min_outputs} outputs")
+        if self.outputs > rules.max_outputs:
+            raise ValueError(f"{kind} takes at most {rules.max_outputs} output")
+        if self.missing and not rules.may_be_missing:
+            raise ValueError(f"{kind} does not support missing targets: leave these graphs out")
         for name in ("target_scale", "target_shift"):
             if len(getattr(self, name)) not in (1, self.outputs):
                 raise ValueError(f"{name} has one value, or one for each output")

@@ -326,15 +326,14 @@ def feature_columns(
     Raises:
         GrassError: They are missing, of another shape, not finite, or beyond their vocabulary.
     """
-    if expected.kind == "none":
+    if not expected.num_columns:
         return None
     if features is None:
         raise GrassError(f"The graph has no {what} features, but the model takes {expected.kind}.")
     if features.dim() == 1:
         features = features.unsqueeze(1)
     columns = features.flatten(1).size(1)
-    index = expected.kind not in ("continuous", "one-hot")
-    width = len(expected.categories) if index else expected.sizes[0]
+    index, width = not expected.is_float, expected.num_columns
     if features.dim() != 2 or columns != width or features.size(0) != num_rows:
         raise GrassError(
             f"The {what} features have shape {list(features.shape)}, "

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from grass_gnn.config import GRASSConfig, TaskConfig
+from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import feature_columns
 from grass_gnn.data.benchmarks.sbm import SPLITS
 from grass_gnn.errors import GrassError
+from grass_gnn.tasks import Task, make_task
 from grass_gnn.validation import check_graph
 
 _MOST_NODES = 1 << 31  # of a graph; what says more is no number of nodes
@@ -43,7 +44,7 @@ def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) ->
     """
     try:
         return _check(data, config, targets)
-    except (GrassError, ValueError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         message = str(error).removeprefix("The graph ")
         if message != str(error):
             raise GrassError(f"Graph {number} {message}") from None
@@ -102,48 +103,24 @@ def _check(data: Data, config: GRASSConfig, targets: bool) -> CheckedGraph:
             raise GrassError(f"The {name} of a graph must be a tensor with a row for each.")
     check_graph(edge_index, num_nodes, weight)
     num_edges = edge_index.size(1)
-    rows = {"graph": 1, "node": num_nodes, "edge": num_edges}[config.task.level]
+    task = make_task(config.task)
+    rows = task.num_rows(1, num_nodes, num_edges)
     return CheckedGraph(
         num_nodes,
         edge_index,
         feature_columns("node", data.x, config.input.nodes, num_nodes),
         feature_columns("edge", data.edge_attr, config.input.edges, num_edges),
-        _targets(data, config.task, rows) if targets else None,
+        _targets(data, task, rows) if targets else None,
         weight,
         _descriptors(data, config.input.descriptors),
         _masks(data, config.split, rows),
     )
 
 
-def _targets(data: Data, task: TaskConfig, rows: int) -> Tensor:
+def _targets(data: Data, task: Task, rows: int) -> Tensor:
     if data.y is None:
         raise GrassError("The graph has no target y.")
-    y = number_tensor("target y", data.y)
-    columns = 1 if task.kind == "classification" else task.outputs
-    if y.numel() != rows * columns:
-        raise GrassError(
-            f"The target y has shape {list(y.shape)}, "
-            f"but the task takes {columns} for each of {rows} {task.level}s."
-        )
-    y = y.reshape(rows, columns)
-    known = ~torch.isnan(y) if task.missing else torch.ones_like(y, dtype=torch.bool)
-    if not bool(torch.isfinite(y[known].float()).all()):
-        raise GrassError("The target y is not finite.")
-    if not bool(known.any()):
-        raise GrassError("The target y is missing altogether.")
-    if task.kind == "classification":
-        if y.is_floating_point() and not torch.equal(y, y.round()):
-            raise GrassError("The target y is not a whole number, which a class must be.")
-        outside = (y < 0) | (y >= task.outputs)
-        if bool(outside.any()):
-            value, last = y[outside][0].item(), task.outputs - 1
-            raise GrassError(f"The target y is {value:g}, but classes are 0 to {last}.")
-        return y.squeeze(1).long()  # [rows]
-    if task.kind in ("binary", "multilabel"):
-        outside = known & (y != 0) & (y != 1)
-        if bool(outside.any()):
-            raise GrassError(f"The target y is {y[outside][0].item():g}, but labels are 0 or 1.")
-    return y.float()  # [rows, outputs]
+    return task.check_targets(number_tensor("target y", data.y), rows)
 
 
 def _descriptors(data: Data, columns: int) -> Tensor | None:

@@ -112,6 +112,8 @@ def encode_spectra(
             return encode_spectrum(
                 graph.edge_index, graph.num_nodes, encoding, graph.weight, place, progress
             )
+        except GrassError:
+            raise
         except ValueError as error:  # such as a directed graph where none may be
             raise GrassError(f"Graph {number} cannot be encoded: {error}") from error
 

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from grass_gnn.config import METRICS, GRASSConfig, TaskConfig
+from grass_gnn.config import GRASSConfig, TaskConfig
 from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.data.packed.loader import GraphLoader, training_loader
-from grass_gnn.evaluation.metrics import rank_correlation, score, to_probabilities
 from grass_gnn.evaluation.streamed import is_streamed, predict_streamed
 from grass_gnn.files import write_text
 from grass_gnn.nn.model import GRASS
 from grass_gnn.nn.norm import collect_statistics
 from grass_gnn.progress import Progress, silent
+from grass_gnn.tasks import Task, make_task
 
 
 def write_predictions(path: Path, target: Tensor, mean: Tensor, std: Tensor) -> None:
@@ -126,10 +126,11 @@ def predict_split(
     loader.set_epoch(rewiring)
     if is_streamed(model, dataset, config):
         return _predict_streamed(model, loader, config)
+    task = make_task(config.task)
     predictions, targets, owners = [], [], []
     first_graph = 0
     for batch in loader:
-        output = to_probabilities(config.task, model(batch.to(_device(model))).float()).cpu()
+        output = task.activate(model(batch.to(_device(model))).float()).cpu()
         owner = _owners(config.task, batch) + first_graph
         first_graph += batch.num_graphs
         if batch.mask is not None:
@@ -149,7 +150,7 @@ def _predict_streamed(
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """:func:`predict_split` of a single graph that is too large for one pass."""
     graph, seeds = loader.draw(torch.zeros(1, dtype=torch.int64))
-    output = to_probabilities(config.task, predict_streamed(model, graph, config, seeds))
+    output = make_task(config.task).activate(predict_streamed(model, graph, config, seeds))
     rows = slice(None) if graph.mask is None else graph.mask
     output = output[rows]
     target = None if graph.y is None else graph.y[rows]
@@ -176,7 +177,7 @@ def validate(
     """The metric of a split under one rewiring, during training."""
     prediction, target, _ = predict_split(model, dataset, config, seed, epoch, VALIDATION, workers)
     assert target is not None
-    return score(config.task, prediction, target)
+    return make_task(config.task).score(prediction, target)
 
 
 def evaluate(
@@ -195,7 +196,7 @@ def evaluate(
         The scores, and mean and standard deviation of the predictions [M, outputs].
     """
     rewirings = rewirings or config.evaluation.rewirings
-    task = config.task
+    task = make_task(config.task)
     scores: list[float] = []
     averaged: dict[int, float] = {}
     first = total = squares = torch.zeros(())
@@ -209,9 +210,9 @@ def evaluate(
         first = prediction if number == 0 else first
         total = total + prediction
         squares = squares + (prediction - first).square()  # shifted, so as not to cancel
-        scores.append(score(task, prediction, target))
+        scores.append(task.score(prediction, target))
         if (number + 1).bit_count() == 1 or number + 1 == rewirings:
-            averaged[number + 1] = score(task, total / (number + 1), target)
+            averaged[number + 1] = task.score(total / (number + 1), target)
         progress("rewirings", number + 1, rewirings)
     mean = total / rewirings
     spread = (squares / rewirings - (mean - first).square()).clamp(min=0).sqrt()
@@ -220,13 +221,10 @@ def evaluate(
     metrics: dict[str, tuple[float, tuple[float, float]]] = {}
     if config.dataset is None:
         metrics[task.metric] = (averaged[rewirings], averaged_interval)
-        for metric in METRICS[task.kind]:
+        for metric in task.metrics:
             if metric != task.metric:
                 interval = bootstrap(task, mean, target, owner, metric)
-                metrics[metric] = (score(task, mean, target, metric), interval)
-    correlation = None
-    if task.kind == "regression":
-        correlation = rank_correlation(spread, (mean - target.view_as(mean)).abs())
+                metrics[metric] = (task.score(mean, target, metric), interval)
     result = Evaluation(
         metric=task.metric,
         rewirings=rewirings,
@@ -237,13 +235,13 @@ def evaluate(
         averaged_interval=averaged_interval,
         metrics=metrics,
         scores=scores,
-        spread_correlation=correlation,
+        spread_correlation=task.spread_correlation(mean, spread, target),
     )
     return result, mean, spread
 
 
 def bootstrap(
-    task: TaskConfig,
+    task: Task,
     prediction: Tensor,
     target: Tensor,
     owner: Tensor,
@@ -262,7 +260,7 @@ def bootstrap(
             lengths.cumsum(0) - lengths, lengths
         )
         rows = order[torch.repeat_interleave(starts[chosen], lengths) + offset]
-        values.append(score(task, prediction[rows], target[rows], metric))
+        values.append(task.score(prediction[rows], target[rows], metric))
     low, high = torch.tensor(values, dtype=torch.float64).nanquantile(
         torch.tensor([0.025, 0.975], dtype=torch.float64)
     )

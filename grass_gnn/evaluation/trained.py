@@ -203,6 +203,8 @@ def load_model(folder: str | Path) -> TrainedModel:
         raise GrassError(f"The file {folder / WEIGHTS} is damaged: its checksum differs.")
     try:
         model = _with_weights(config, load_tensors(data))
+    except GrassError:
+        raise
     except (RuntimeError, SafetensorError, ValueError, TypeError) as error:
         reason = [*str(error).splitlines(), ""][1].strip() or first_line(error)
         raise GrassError(

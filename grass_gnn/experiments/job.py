@@ -19,6 +19,7 @@ from grass_gnn.evaluation.protocol import predict_split
 from grass_gnn.experiments.budget import Budget, count_parameters, epochs_within, same_size
 from grass_gnn.experiments.catalogue import Cell
 from grass_gnn.files import read_json, write_json, write_text
+from grass_gnn.tasks import make_task
 from grass_gnn.training.checkpoint import checkpoints
 from grass_gnn.training.fit import Interrupted
 from grass_gnn.training.run import Run, train
@@ -160,10 +161,9 @@ def predictions_csv(run: Run, config: GRASSConfig, data: PreparedData) -> str:
     assert target is not None
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    kind, level = config.task.kind, config.task.level
-    writer.writerow(["target", "prediction", kind, level])
-    if kind == "classification":
-        prediction = prediction.argmax(dim=1)
+    task = make_task(config.task)
+    writer.writerow(["target", "prediction", task.name, task.level])
+    prediction = task.decide(prediction)
     pairs = torch.stack([target.flatten().double(), prediction.flatten().double()], dim=1)
     step = -(-len(pairs) // SHOWN_PREDICTIONS)
     writer.writerows([f"{a:.6g}", f"{b:.6g}"] for a, b in pairs[::step].tolist())

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.errors import GrassError
@@ -19,6 +19,7 @@ from grass_gnn.experiments.catalogue import Cell, Experiment, Filling
 from grass_gnn.experiments.grid import GRID, open_grid
 from grass_gnn.experiments.job import CARD, ERROR, PREDICTIONS, RESULTS, SHOWN_PREDICTIONS, state
 from grass_gnn.files import read_json
+from grass_gnn.tasks import METRICS, make_task
 
 MIB, GIB = 2**20, 2**30
 
@@ -79,16 +80,16 @@ class RunRecord:
 
     def _averaged_predictions(self) -> list[tuple[float, float]]:
         """Those of a run by itself: values of its only target, or its likeliest classes."""
-        path, task = self.folder / "test_predictions.csv", self.config.task
-        if not path.is_file() or (task.kind == "regression" and task.outputs > 1):
+        path, task = self.folder / "test_predictions.csv", make_task(self.config.task)
+        if not path.is_file() or task.chart is None or task.target_columns > 1:
             return []
         with path.open(newline="", encoding="utf-8") as file:
             _, *rows = csv.reader(file)
         pairs = []
         for _, target, *values in rows:
             means = [float(value) for value in values[: task.outputs]]
-            best = means[0] if task.kind == "regression" else float(np.argmax(means))
-            pairs.append((float(target), best))
+            answer = task.decide(torch.tensor([means], dtype=torch.float64))
+            pairs.append((float(target), float(answer)))
         return pairs[:: -(-len(pairs) // SHOWN_PREDICTIONS)] if pairs else []
 
     @property
@@ -99,7 +100,7 @@ class RunRecord:
     @property
     def percent(self) -> bool:
         """Whether the paper prints the metric in per cent."""
-        return self.config.task.metric in ("accuracy", "class-accuracy")
+        return METRICS[self.config.task.metric].in_percent
 
     def measure(self, name: str) -> float:
         """A number in the unit of the paper's tables."""

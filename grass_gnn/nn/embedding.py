@@ -82,11 +82,11 @@ class FeatureEmbedding(nn.Module):
     def __init__(self, features: FeatureConfig, dim: int, edges: bool) -> None:
         super().__init__()
         extra = EXTRA_EDGES if edges else 0
-        self.has_features = features.kind != "none"
+        self.has_features = features.num_columns > 0
         self.embedding: IndexEmbedding | LinearEmbedding
-        if features.kind in ("continuous", "one-hot"):
-            columns = features.sizes[0]
-            self.embedding = LinearEmbedding(columns, dim, extra, features.kind == "one-hot")
+        if features.is_float:
+            columns = features.num_columns
+            self.embedding = LinearEmbedding(columns, dim, extra, features.is_one_hot)
         else:
             self.embedding = IndexEmbedding(features.categories, dim, extra)
 

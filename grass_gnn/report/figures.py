@@ -17,17 +17,7 @@ from grass_gnn.report.comparison import cell_label
 from grass_gnn.report.svg import COLORS, INK, ReportFigure, axes, drawing
 from grass_gnn.report.table import Entry, ReportTable, number
 from grass_gnn.rewiring import random_regular_edges
-
-METRICS = {
-    "mae": "MAE",
-    "rmse": "RMSE",
-    "r2": "R²",
-    "accuracy": "accuracy",
-    "class-accuracy": "accuracy, mean of classes",
-    "f1": "macro F1",
-    "ap": "average precision",
-    "auc": "ROC-AUC",
-}
+from grass_gnn.tasks import METRICS, make_task
 
 
 def training_curves(name: str, runs: Sequence[tuple[str, RunRecord]]) -> ReportFigure | None:
@@ -36,7 +26,7 @@ def training_curves(name: str, runs: Sequence[tuple[str, RunRecord]]) -> ReportF
         (label, [(row["epoch"], row["val_metric"]) for row in run.curve if "val_metric" in row])
         for label, run in runs
     ]
-    metric = METRICS[runs[0][1].config.task.metric] if runs else ""
+    metric = METRICS[runs[0][1].config.task.metric].title if runs else ""
     return _lines(f"{name}-curves", "Training curves", "epoch", f"validation {metric}", curves)
 
 
@@ -50,7 +40,7 @@ def against_minutes(name: str, runs: Sequence[tuple[str, RunRecord]]) -> ReportF
             if "val_metric" in row:
                 points.append((minutes, row["val_metric"]))
         curves.append((label, points))
-    metric = METRICS[runs[0][1].config.task.metric] if runs else ""
+    metric = METRICS[runs[0][1].config.task.metric].title if runs else ""
     return _lines(
         f"{name}-minutes",
         "Against minutes of training",
@@ -159,15 +149,15 @@ def _edge_points(
 
 def predicted_against_true(name: str, run: RunRecord) -> ReportFigure | None:
     """A scatter of a regression, or the confusion matrix of a classification."""
-    kind, pairs = run.config.task.kind, run.predictions
+    chart, pairs = make_task(run.config.task).chart, run.predictions
     if not pairs:
         return None
     how = "Under one rewiring" if run.is_cell else "Averaged over rewirings"
     name = f"{name}-predictions"
     targets, predictions = np.array(pairs).T
-    if kind == "classification":
+    if chart == "confusion":
         return _confusion(name, targets.astype(int), predictions.astype(int), how)
-    if kind != "regression":
+    if chart != "scatter":
         return None
     correlation = float(np.corrcoef(targets, predictions)[0, 1])
     text = (

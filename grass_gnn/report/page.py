@@ -19,7 +19,6 @@ from grass_gnn.experiments.measured import GridRecord, RunRecord, is_grid
 from grass_gnn.files import write_text
 from grass_gnn.report.comparison import claims_table, comparison_tables
 from grass_gnn.report.figures import (
-    METRICS,
     grid_figures,
     predicted_against_true,
     rewiring_figure,
@@ -27,6 +26,7 @@ from grass_gnn.report.figures import (
 )
 from grass_gnn.report.svg import ReportFigure
 from grass_gnn.report.table import Entry, ReportTable, number
+from grass_gnn.tasks import METRICS
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ def _one_sentence(folder: Path) -> Iterator[None]:
     """Results are read as we write them; others, whoever wrote them, are damaged."""
     try:
         yield
+    except GrassError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as error:
         raise GrassError(f"The results in {folder} are damaged: {first_line(error)}.") from error
 
@@ -143,7 +145,7 @@ def grid_section(grid: GridRecord) -> Section:
 def run_section(folder: Path, name: str) -> Section:
     """A single run."""
     run = RunRecord(folder)
-    metric = METRICS[run.config.task.metric]
+    metric = METRICS[run.config.task.metric].title
     rows = []
     for split, label in (("val", "validation"), ("test", "test")):
         if split in run.results:

@@ -10,10 +10,10 @@ from typing import Any
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json
-from grass_gnn.report.figures import METRICS
 from grass_gnn.report.table import number
 from grass_gnn.serve.values import SPLITS
 from grass_gnn.serve.views import View
+from grass_gnn.tasks import METRICS
 
 
 def model_card(models: Sequence[TrainedModel], view: View) -> list[tuple[str, str]]:
@@ -30,6 +30,8 @@ def model_card(models: Sequence[TrainedModel], view: View) -> list[tuple[str, st
             ("Seed", ", ".join(str(model.card.get("seed", "not known")) for model in models)),
             ("Spread", _spread(models, view) if config.task.level == "graph" else ""),
         ]
+    except GrassError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         raise GrassError(f"The card or the results in {first.folder} are damaged.") from None
     return [(name, value) for name, value in facts if value]
@@ -66,7 +68,7 @@ def _test_score(models: Sequence[TrainedModel]) -> str:
         tests.append(read_json(path)["test"])
     count = max(int(key) for key in tests[0]["averaged"])
     values = [float(test["averaged"][str(count)]) for test in tests]
-    metric = METRICS[tests[0]["metric"]]
+    metric = METRICS[tests[0]["metric"]].title
     told = f"{metric} {number(statistics.fmean(values))}"
     if len(values) > 1:
         return f"{told} ± {number(statistics.stdev(values), 2)}, mean and s.d. of the models alone"

@@ -17,15 +17,14 @@ from torch import Tensor
 from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.explain import Explanation, explain_packed, graph_figure, layout
-from grass_gnn.evaluation.metrics import score
 from grass_gnn.evaluation.run import find_data
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.progress import Progress, silent
-from grass_gnn.report.figures import METRICS
 from grass_gnn.report.svg import COLORS
 from grass_gnn.report.table import number
 from grass_gnn.serve.limits import Limits, Refused
-from grass_gnn.serve.values import SPLITS, attention_facts, headline, output_names, picture, show
+from grass_gnn.serve.values import SPLITS, attention_facts, picture, show
+from grass_gnn.tasks import METRICS, make_task
 
 
 class GraphQuestion(BaseModel):
@@ -59,8 +58,8 @@ class GraphView:
         progress: Progress = silent,
     ) -> None:
         self.model, self.rewirings, self.limits = model, rewirings, limits
-        self.task = model.config.task
-        self.names = output_names(self.task, [], model.card.get("classes") or [])
+        self.task = make_task(model.config.task)
+        self.names = self.task.output_names([], model.card.get("classes") or [])
         self.calibration_note, self.problem = "", ""
         self._splits: dict[str, PackedDataset] = {}
         try:
@@ -105,7 +104,7 @@ class GraphView:
         if self.task.level == "graph":
             std = samples.std(dim=0, correction=0)[0] if one is None else None
             answer["values"] = show(self.task, self.names, shown[0], std)
-            answer["headline"] = headline(self.task, self.names, shown[0])
+            answer["headline"] = self.task.headline(self.names, shown[0])
         return answer
 
     def _graph(self, asked: GraphQuestion) -> PackedDataset:
@@ -134,20 +133,20 @@ class GraphView:
     def _truth(self, target: Tensor, shown: Tensor) -> dict[str, str]:
         """What is known of a graph, or how well its nodes or edges are predicted."""
         task = self.task
-        if task.level == "graph" and task.kind == "classification":
-            return {"true class": self.names[int(target[0])]}
         if task.level == "graph":
-            known = target.view(-1).tolist()
-            named = zip(self.names[:10], known[:10], strict=True)
-            return {f"true {name}": number(value) for name, value in named}
-        if task.kind == "classification":
-            right = int((shown.argmax(dim=1) == target.long()).sum())
+            known = list(task.true_values(self.names, target).items())[:10]
+            return {
+                f"true {name}": value if isinstance(value, str) else number(value)
+                for name, value in known
+            }
+        if task.classes is not None:
+            right = int((task.decide(shown) == target).sum())
             return {f"{task.level}s predicted right": f"{right:,} of {len(shown):,}"}
-        return {METRICS[task.metric]: number(score(task, shown, target.view_as(shown).float()))}
+        return {METRICS[task.metric].title: number(task.score(shown, target.float()))}
 
     def _classes(self) -> list[dict[str, str]]:
         """Names and colours of the classes of nodes."""
-        if self.task.level != "node" or self.task.kind != "classification":
+        if self.task.level != "node" or self.task.classes is None:
             return []
         return [
             {"name": name, "color": COLORS[place % len(COLORS)]}
@@ -159,7 +158,7 @@ class GraphView:
         options: dict[str, Any] = {}
         if classes := self._classes():
             colors = [one["color"] for one in classes]
-            options["node_colors"] = [colors[best] for best in shown.argmax(dim=1).tolist()]
+            options["node_colors"] = [colors[best] for best in self.task.decide(shown).tolist()]
         added = 0 if asked.rewiring is None else None
         with matplotlib.rc_context({"svg.hashsalt": "grass-gnn"}):
             figure = graph_figure(explanation, place, added, **options)

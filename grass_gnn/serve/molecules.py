@@ -23,7 +23,7 @@ from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.explain import explain_packed, molecule_svg
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.serve.limits import Limits, Refused
-from grass_gnn.serve.values import attention_facts, headline, output_names, picture, show
+from grass_gnn.serve.values import attention_facts, picture, show
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Ensemble
 
@@ -147,7 +147,7 @@ class MoleculeView:
         self.ensemble = Ensemble(models, calibration)
         self.rewirings, self.limits = rewirings, limits
         self.task, self.schema = self.ensemble.task, self.ensemble.schema
-        self.names = output_names(self.task, self.schema.targets, self.schema.classes)
+        self.names = self.task.output_names(self.schema.targets, self.schema.classes)
         similar = self.ensemble.similarity is not None
         self.reader = MoleculeReader(
             self.schema.features, True, fingerprints=similar, max_atoms=limits.atoms
@@ -190,7 +190,7 @@ class MoleculeView:
                 "values": [],
             }
             if answer.mean is not None:
-                one["headline"] = headline(self.task, self.names, answer.mean)
+                one["headline"] = self.task.headline(self.names, answer.mean)
                 one["values"] = show(self.task, self.names, answer.mean, answer.std)
             shown.append(one)
         return {"rows": shown, "outputs": len(self.names), "csv": text.getvalue()}
@@ -222,5 +222,5 @@ class MoleculeView:
         if one is None:
             samples = self.ensemble.samples(graph, self.rewirings)  # [rewirings, outputs]
             answer["samples"] = [show(self.task, self.names, sample) for sample in samples]
-            answer["headlines"] = [headline(self.task, self.names, sample) for sample in samples]
+            answer["headlines"] = [self.task.headline(self.names, sample) for sample in samples]
         return answer

@@ -9,41 +9,25 @@ from typing import Any
 
 from torch import Tensor
 
-from grass_gnn.config import TaskConfig
 from grass_gnn.evaluation.explain import Explanation, attention_range, shares_text
 from grass_gnn.report.table import number
+from grass_gnn.tasks import Task
 
 SPLITS = {"test": "test", "val": "validation", "train": "training"}  # as people call them
 MOST_SHOWN = 12  # outputs of one prediction on the page
 
 
-def output_names(task: TaskConfig, targets: Sequence[str], classes: Sequence[str]) -> list[str]:
-    """What each output of a model is called."""
-    if task.kind == "classification":
-        return list(classes) or [f"class {place}" for place in range(task.outputs)]
-    if task.kind == "binary" and targets and list(classes) not in ([], ["0", "1"]):
-        return [f"{targets[0]}: {classes[1]}"]
-    if len(targets) == task.outputs:
-        return list(targets)
-    return ["output"] if task.outputs == 1 else [f"output {place}" for place in range(task.outputs)]
-
-
 def show(
-    task: TaskConfig, names: Sequence[str], mean: Tensor, std: Tensor | None = None
+    task: Task, names: Sequence[str], mean: Tensor, std: Tensor | None = None
 ) -> list[dict[str, Any]]:
     """Values of one prediction [outputs], for the page."""
     shown = []
     spreads = [0.0] * len(mean) if std is None else std.tolist()
     for name, value, spread in list(zip(names, mean.tolist(), spreads, strict=True))[:MOST_SHOWN]:
         text, error = with_spread(value, spread)
-        share = None if task.kind == "regression" else value
+        share = value if task.predicts_probabilities else None
         shown.append({"name": name, "value": text, "spread": error, "share": share})
     return shown
-
-
-def headline(task: TaskConfig, names: Sequence[str], mean: Tensor) -> str:
-    """The likeliest class; of other tasks the values say all."""
-    return names[int(mean.argmax())] if task.kind == "classification" else ""
 
 
 def with_spread(value: float, spread: float) -> tuple[str, str]:

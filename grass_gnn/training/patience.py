@@ -8,7 +8,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
-from grass_gnn.evaluation.metrics import LOWER_IS_BETTER
+from grass_gnn.tasks import LOWER_IS_BETTER
 from grass_gnn.training.callbacks import EpochRecord
 
 

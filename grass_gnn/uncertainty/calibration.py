@@ -17,13 +17,13 @@ from scipy.integrate import trapezoid
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 from torch import Tensor
-from torch.nn import functional as F
 from torchmetrics.functional import classification as tm
 
-from grass_gnn.config import Section, TaskConfig
+from grass_gnn.config import Section, TaskConfig, TaskKind
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json, write_json
+from grass_gnn.tasks import TASKS, ProbabilityTask, Task
 
 LEVELS = np.linspace(0, 1, 201)  # confidence, from none to all
 BINS = 15  # of probabilities
@@ -49,49 +49,32 @@ def fit_scale(z: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(z))))
 
 
-def calibration_error(kind: str, probability: Tensor, target: Tensor) -> float:
-    """Expected calibration error: |confidence − share that is right|, a mean over 15 bins.
+def calibration_error(task: ProbabilityTask, probability: Tensor, target: Tensor) -> float:
+    """Expected calibration error: |confidence − accuracy|, averaged over 15 bins.
 
-    Of classes, the confidence is that of the likeliest; of labels (all of them together), the
-    probability that the label is there.
+    For classes the confidence is the probability of the likeliest one; for labels (all of them
+    together) it is the probability that the label is true.
 
     Args:
-        kind: Of the task.
-        probability: Of classes or labels [M, outputs].
-        target: Classes [M], or labels [M, outputs] in which NaN means missing.
+        task: The task, which has classes or labels.
+        probability: Probabilities of classes or labels [M, outputs].
+        target: Classes [M], or labels [M, outputs], NaN where one is missing.
     """
-    if kind == "classification":
-        classes = probability.size(1)
-        return float(tm.multiclass_calibration_error(probability, target.long(), classes, BINS))
-    known = ~torch.isnan(target)
-    return float(tm.binary_calibration_error(probability[known], target[known].long(), BINS))
+    confidence, right = task.confidence(probability, target)
+    return float(tm.binary_calibration_error(confidence, right.long(), BINS))
 
 
-def with_temperature(kind: str, probability: Tensor, temperature: float) -> Tensor:
+def with_temperature(task: Task | type[Task], probability: Tensor, temperature: float) -> Tensor:
     """Probabilities [M, outputs] whose logits are divided by a temperature."""
-    exact = probability.double()
-    if kind == "classification":
-        changed = (exact.clamp(min=1e-30).log() / temperature).softmax(dim=-1)
-    else:
-        changed = (exact.logit(eps=1e-12) / temperature).sigmoid()
-    return changed.to(probability.dtype)
+    return task.activate(task.inverse(probability.double()) / temperature).to(probability.dtype)
 
 
-def log_loss(kind: str, probability: Tensor, target: Tensor) -> float:
-    """Negative log-likelihood of what is true, a mean; arguments as in calibration_error."""
-    exact = probability.double().clamp(1e-12, 1 - 1e-12)
-    if kind == "classification":
-        return float(F.nll_loss(exact.log(), target.long()))
-    known = ~torch.isnan(target)
-    return float(F.binary_cross_entropy(exact[known], target[known].double()))
-
-
-def fit_temperature(kind: str, probability: Tensor, target: Tensor) -> float:
-    """The temperature that makes what is true likeliest; arguments as in calibration_error."""
+def fit_temperature(task: ProbabilityTask, probability: Tensor, target: Tensor) -> float:
+    """The temperature of least log loss; arguments as in :func:`calibration_error`."""
     exact = probability.double()
     low, high = np.log(_TEMPERATURES)
     found = minimize_scalar(
-        lambda t: log_loss(kind, with_temperature(kind, exact, float(np.exp(t))), target),
+        lambda t: task.log_loss(with_temperature(task, exact, float(np.exp(t))), target),
         bounds=(low, high),
         method="bounded",
     )
@@ -99,15 +82,10 @@ def fit_temperature(kind: str, probability: Tensor, target: Tensor) -> float:
 
 
 def reliability(
-    kind: str, probability: Tensor, target: Tensor, groups: int = 10
+    task: ProbabilityTask, probability: Tensor, target: Tensor, groups: int = 10
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean confidence, share that is right and its standard error, of groups of equal size."""
-    if kind == "classification":
-        confidence, best = probability.max(dim=1)
-        right = best == target
-    else:
-        known = ~torch.isnan(target)
-        confidence, right = probability[known], target[known] == 1
+    confidence, right = task.confidence(probability, target)
     order = confidence.argsort(stable=True)
     parts = torch.tensor_split(torch.stack([confidence, right])[:, order].double(), groups, dim=1)
     means = torch.stack([part.mean(dim=1) for part in parts if part.size(1)]).numpy()
@@ -146,7 +124,7 @@ class ProbabilityCalibration(Section):
 class Calibration(Section):
     """What was found about a model or an ensemble on rows that it was not trained on."""
 
-    kind: str  # of the task
+    kind: TaskKind
     models: list[str]  # checksums of the weights that it holds for
     rewirings: int
     rows: int
@@ -156,15 +134,17 @@ class Calibration(Section):
 
     def fits(self, task: TaskConfig) -> bool:
         """Whether it says of each output what is to be known."""
-        regression = self.kind == "regression"
-        known = len(self.targets) == task.outputs if regression else self.probabilities is not None
-        return self.kind == task.kind and known
+        if TASKS[self.kind].predicts_probabilities:
+            known = self.probabilities is not None
+        else:
+            known = len(self.targets) == task.outputs
+        return known and self.kind == task.kind
 
     def mean(self, mean: Tensor) -> Tensor:
         """Calibrated means or probabilities [M, outputs]."""
         if self.probabilities is None:
             return mean
-        return with_temperature(self.kind, mean, self.probabilities.temperature)
+        return with_temperature(TASKS[self.kind], mean, self.probabilities.temperature)
 
     def std(self, std: Tensor) -> Tensor:
         """Calibrated standard deviations [M, outputs]; those of probabilities stay as they are."""

@@ -18,6 +18,7 @@ from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model
 from grass_gnn.files import read_json
+from grass_gnn.tasks import make_task
 from grass_gnn.uncertainty.calibration import Calibration
 from grass_gnn.uncertainty.similarity import SimilarityReference
 
@@ -84,9 +85,9 @@ class Ensemble:
         if schemas[0] is None:
             raise GrassError(f"The model in {models[0].folder} was not trained on molecules.")
         self.schema = schemas[0]
-        self.task = models[0].config.task
+        self.task = make_task(models[0].config.task)
         for model, schema in zip(models, schemas, strict=True):
-            if schema != self.schema or model.config.task.kind != self.task.kind:
+            if schema != self.schema or model.config.task.kind != self.task.name:
                 raise GrassError(
                     f"The model in {model.folder} has other columns or targets than the one in "
                     f"{models[0].folder}: an ensemble needs the same."
@@ -136,37 +137,21 @@ class Ensemble:
     @property
     def columns(self) -> list[str]:
         """Names of the columns that predictions are written to."""
-        names = []
-        for value, spread in self._outputs:
+        targets, classes = self.schema.targets, self.schema.classes
+        names = self.task.answer_columns(targets)
+        for value, spread in self.task.output_columns(targets, classes):
             names += [value, spread]
             if len(self.models) > 1:
                 names += [f"{spread}_rewirings", f"{spread}_models"]
-        if self.task.kind == "classification":
-            names.insert(0, f"{self.schema.targets[0]}_pred")
         return [*names, "similarity", "warning", "error"]
-
-    @property
-    def _outputs(self) -> list[tuple[str, str]]:
-        """Names of each output and of its standard deviation."""
-        targets, classes = self.schema.targets, self.schema.classes
-        if self.task.kind == "classification":
-            names = classes or [str(number) for number in range(self.task.outputs)]
-            return [(f"{targets[0]}_prob_{name}", f"{targets[0]}_std_{name}") for name in names]
-        if self.task.kind == "binary" and classes not in ([], ["0", "1"]):
-            return [(f"{targets[0]}_prob_{classes[1]}", f"{targets[0]}_std")]
-        ending = "pred" if self.task.kind == "regression" else "prob"
-        return [(f"{name}_{ending}", f"{name}_std") for name in targets]
 
     def success(self, one: Spread, similarity: float, warning: str) -> list[str]:
         """The cells of a prediction."""
-        cells = []
+        cells = self.task.answer_cells(one.mean, self.schema.classes)
         for mean, std, rewirings, models in zip(*(part.tolist() for part in one), strict=True):
             cells += [f"{mean:.7g}", f"{std:.4g}"]
             if len(self.models) > 1:
                 cells += [f"{rewirings:.4g}", f"{models:.4g}"]
-        if self.task.kind == "classification":
-            best = int(one.mean.argmax())
-            cells.insert(0, self.schema.classes[best] if self.schema.classes else str(best))
         shown = "" if math.isnan(similarity) else f"{similarity:.3f}"
         return [*cells, shown, warning, ""]
 

@@ -13,6 +13,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from torch import Tensor
 
 from grass_gnn.files import write_whole
+from grass_gnn.tasks import ProbabilityTask
 from grass_gnn.uncertainty.calibration import (
     LEVELS,
     calibration_error,
@@ -63,29 +64,28 @@ def draw_coverage(
 
 
 def draw_reliability(
-    kind: str, probability: Tensor, target: Tensor, temperature: float, path: Path
+    task: ProbabilityTask, probability: Tensor, target: Tensor, temperature: float, path: Path
 ) -> None:
     """Write a PNG with how often predictions of each probability are right.
 
     Args:
-        kind: Of the task.
+        task: The task, which has classes or labels.
         probability: Of classes or labels [M, outputs].
         target: Classes [M], or labels [M, outputs].
         temperature: That of the second curve.
         path: The file.
     """
-    classes = kind == "classification"
     with matplotlib.rc_context(_STYLE):
         figure, (axes,) = _panels(1)
         for value, color, what in (
             (1.0, _BEFORE, "as predicted"),
             (temperature, _AFTER, f"temperature {temperature:.3g}"),
         ):
-            changed = with_temperature(kind, probability, value)
-            error = calibration_error(kind, changed, target)
+            changed = with_temperature(task, probability, value)
+            error = calibration_error(task, changed, target)
             label = f"{what}: error {error:.3f}"
             axes.errorbar(
-                *reliability(kind, changed, target),
+                *reliability(task, changed, target),
                 color=color,
                 lw=1.4,
                 elinewidth=0.8,
@@ -95,8 +95,7 @@ def draw_reliability(
                 label=label,
             )
         axes.set_title(f"{len(probability):,} rows, in ten groups of equal size", loc="left")
-        promised = "probability of the likeliest class" if classes else "predicted probability"
-        _finish(axes, promised, "share that is right" if classes else "share that is so")
+        _finish(axes, task.confidence_label, task.accuracy_label)
         _save(figure, path)
 
 

@@ -74,6 +74,8 @@ class SimilarityReference:
                 raise GrassError(f"The file {path} is damaged: its checksum differs.")
             tensors = load_tensors(data)
             bits, threshold = tensors["bits"], float(tensors["threshold"].double())
+        except GrassError:
+            raise
         except (OSError, SafetensorError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise GrassError(f"The file {path} is damaged: {first_line(error)}.") from None
         if bits.dtype != torch.uint8 or bits.dim() != 2 or 8 * bits.size(1) != FINGERPRINT_BITS:

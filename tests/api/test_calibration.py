@@ -16,10 +16,9 @@ from grass_gnn.api.calibration import _check_spreads, calibrate
 from grass_gnn.api.fitting import fit, fit_table
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
-from grass_gnn.config import TaskConfig
 from grass_gnn.data.tables.molecules import parse
-from grass_gnn.evaluation.metrics import rank_correlation
 from grass_gnn.evaluation.protocol import bootstrap
+from grass_gnn.tasks import TASKS, rank_correlation
 from grass_gnn.uncertainty import calibration as measures
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Spread
@@ -90,7 +89,7 @@ def test_rank_correlation_is_spearmans_for_each_target():
 
 @pytest.mark.parametrize("kind", ["binary", "multilabel", "classification"])
 def test_a_known_temperature_is_found_again(kind):
-    source = torch.Generator().manual_seed(3)
+    task, source = TASKS[kind], torch.Generator().manual_seed(3)
     logits = 2 * torch.randn(20_000, {"binary": 1}.get(kind, 3), generator=source).double()
     if kind == "classification":
         target = torch.multinomial(logits.softmax(dim=1), 1, generator=source).flatten()
@@ -100,13 +99,13 @@ def test_a_known_temperature_is_found_again(kind):
         target = (draws < logits.sigmoid()).double()
         target[::5, 0] = math.nan  # missing labels count for nothing
         true, sharp = logits.sigmoid(), (2.5 * logits).sigmoid()
-    temperature = measures.fit_temperature(kind, sharp, target)
+    temperature = measures.fit_temperature(task, sharp, target)
     assert temperature == pytest.approx(2.5, rel=0.05)
-    mended = measures.with_temperature(kind, sharp, temperature)
-    assert torch.allclose(measures.with_temperature(kind, sharp, 2.5), true, atol=1e-6)
-    errors = [measures.calibration_error(kind, p, target) for p in (sharp, mended)]
+    mended = measures.with_temperature(task, sharp, temperature)
+    assert torch.allclose(measures.with_temperature(task, sharp, 2.5), true, atol=1e-6)
+    errors = [measures.calibration_error(task, p, target) for p in (sharp, mended)]
     assert errors[0] > 0.1 and errors[1] < 0.02
-    assert measures.log_loss(kind, mended, target) < measures.log_loss(kind, sharp, target)
+    assert task.log_loss(mended, target) < task.log_loss(sharp, target)
 
 
 def test_temperature_is_a_logistic_regression_of_one_weight():
@@ -116,7 +115,7 @@ def test_temperature_is_a_logistic_regression_of_one_weight():
     fitted = LogisticRegression(C=1e9, fit_intercept=False).fit(logits[:, None], labels)
     probability = torch.tensor(logits)[:, None].sigmoid()
     target = torch.tensor(labels)[:, None].double()
-    found = measures.fit_temperature("binary", probability, target)
+    found = measures.fit_temperature(TASKS["binary"], probability, target)
     assert 1 / found == pytest.approx(float(fitted.coef_[0, 0]), rel=1e-3)
 
 
@@ -130,9 +129,9 @@ def test_calibration_error_and_groups_as_numpy_has_them():
         abs(confidence[place == n].sum() - right[place == n].sum()) for n in range(measures.BINS)
     )
     tensors = torch.tensor(probability), torch.tensor(target)
-    found = measures.calibration_error("classification", *tensors)
+    found = measures.calibration_error(TASKS["classification"], *tensors)
     assert found == pytest.approx(expected / 400, rel=1e-5)
-    mean, share, deviation = measures.reliability("classification", *tensors)
+    mean, share, deviation = measures.reliability(TASKS["classification"], *tensors)
     groups = numpy.array_split(numpy.argsort(confidence, kind="stable"), 10)
     assert mean == pytest.approx([confidence[group].mean() for group in groups])
     assert share == pytest.approx([right[group].mean() for group in groups])
@@ -281,7 +280,7 @@ def test_graphs_that_are_no_molecules_are_calibrated_too(tmp_path):
 def test_evaluate_tells_what_averaging_gains_and_bootstraps_once(runs, monkeypatch, capsys):
     calls = []
 
-    def counting(task: TaskConfig, prediction, target, owner, metric=None):
+    def counting(task, prediction, target, owner, metric=None):
         calls.append(metric or task.metric)
         return bootstrap(task, prediction, target, owner, metric)
 

@@ -12,8 +12,8 @@ from grass_gnn import GRASS, GRASSConfig, TrainedModel, load_model
 from grass_gnn.api.export import export_model, plain_tensors
 from grass_gnn.cli import main
 from grass_gnn.data.batch import batch_from_data
-from grass_gnn.evaluation.metrics import to_probabilities
 from grass_gnn.nn import collect_statistics
+from grass_gnn.tasks import make_task
 from grass_gnn.testing import random_input
 
 BASE = {
@@ -36,7 +36,7 @@ def graphs(config, sizes):
 def expected(trained, data, seeds):
     batch = batch_from_data(Batch.from_data_list(data), trained.config, seeds)
     with torch.no_grad():
-        return to_probabilities(trained.config.task, trained.model(batch))
+        return make_task(trained.config.task).activate(trained.model(batch))
 
 
 def used_norms(model, config):

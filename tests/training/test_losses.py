@@ -7,7 +7,8 @@ from sklearn.metrics import log_loss, mean_absolute_error, mean_squared_error
 from torch.nn import functional as F
 
 from grass_gnn.config import TaskConfig
-from grass_gnn.training.losses import class_weights, task_loss
+from grass_gnn.tasks import class_weights
+from grass_gnn.training.losses import task_loss
 
 
 @pytest.fixture

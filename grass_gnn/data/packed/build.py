@@ -16,6 +16,7 @@ from grass_gnn.data.encode import encode_spectra, encode_structure, stored_colum
 from grass_gnn.data.packed.dataset import ROW_OF, PackedDataset, from_tensors
 from grass_gnn.errors import GrassError
 from grass_gnn.progress import Progress, silent
+from grass_gnn.tasks import make_task
 
 Shapes = dict[str, tuple[torch.dtype, tuple[int, ...]]]
 
@@ -74,17 +75,14 @@ def shapes_of(
         "edge_index": (_smallest_type(int(nodes.max()) - 1), (count["edge"], 2)),
     }
     for name, features in (("x", config.input.nodes), ("edge_attr", config.input.edges)):
-        if features.kind != "none":
-            continuous = features.kind in ("one-hot", "continuous")
-            columns = features.sizes[0] if continuous else len(features.categories)
-            shapes[name] = (_stored_type(features), (count[ROW_OF[name]], columns))
+        if features.num_columns:
+            shapes[name] = (_stored_type(features), (count[ROW_OF[name]], features.num_columns))
     if config.input.descriptors:
         shapes["descriptors"] = (torch.float32, (count["graph"], config.input.descriptors))
-    task = config.task
-    if targets and task.kind == "classification":
-        shapes["y"] = (_smallest_type(task.outputs - 1), (count[task.level],))
-    elif targets:
-        shapes["y"] = (torch.float32, (count[task.level], task.outputs))
+    task = make_task(config.task)
+    if targets:
+        stored = task.target_type if task.classes is None else _smallest_type(task.classes - 1)
+        shapes["y"] = (stored, task.target_shape(count[task.level]))
     shapes |= dict.fromkeys(masks, (torch.bool, (count[task.level],)))
     for name, columns in stored_columns(config.encoding).items():
         rows = count[ROW_OF[name]]
@@ -161,6 +159,6 @@ def _smallest_type(largest: int) -> torch.dtype:
 
 
 def _stored_type(features: FeatureConfig) -> torch.dtype:
-    if features.kind in ("continuous", "one-hot"):
+    if features.is_float:
         return torch.float32
     return _smallest_type(max(features.categories) - 1)

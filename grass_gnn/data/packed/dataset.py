@@ -10,6 +10,7 @@ from torch import Tensor
 
 from grass_gnn.config import EncodingConfig, FeatureConfig, GRASSConfig
 from grass_gnn.data.batch import InputGraphs, known_pairs
+from grass_gnn.tasks import make_task
 
 _NODE_ROWS = ("x", "y", "mask", "degree", "vectors", "laplacian")
 
@@ -209,12 +210,11 @@ def _spans(ptr: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
 def from_tensors(tensors: dict[str, Tensor], config: GRASSConfig) -> PackedDataset:
     """A dataset from the tensors that ``packed_shapes`` describes."""
     tensors = dict(tensors)
-    classes = config.task.kind == "classification"
     types = {
         "x": _type_in_use(config.input.nodes),
         "edge_attr": _type_in_use(config.input.edges),
         "edge_index": torch.int64,
-        "y": torch.int64 if classes else torch.float32,
+        "y": make_task(config.task).target_type,
     }
     return PackedDataset(
         tensors.pop("graph_ptr"), tensors.pop("edge_ptr"), tensors, types, config.task.level
@@ -222,4 +222,4 @@ def from_tensors(tensors: dict[str, Tensor], config: GRASSConfig) -> PackedDatas
 
 
 def _type_in_use(features: FeatureConfig) -> torch.dtype:
-    return torch.float32 if features.kind in ("continuous", "one-hot") else torch.int64
+    return torch.float32 if features.is_float else torch.int64

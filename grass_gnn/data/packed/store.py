@@ -30,6 +30,7 @@ from grass_gnn.data.packed.build import shapes_of
 from grass_gnn.errors import GrassError
 from grass_gnn.files import move_whole, read_json
 from grass_gnn.locks import describe, read_owner, stamp, try_lock, wait_for_lock
+from grass_gnn.tasks import make_task
 
 _TYPE_NAMES = {
     torch.bool: "BOOL",
@@ -165,7 +166,7 @@ class CacheEntry:
             manifest = read_json(self.folder / _MANIFEST)
             version = manifest["version"]
             files = [(name, size, sum_) for name, (size, sum_) in manifest["files"].items()]
-        except (GrassError, KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise DamagedError("has no readable manifest") from None
         if version != FORMAT_VERSION:
             raise DamagedError(f"has format {version!r} and not {FORMAT_VERSION}")
@@ -285,8 +286,4 @@ def _wrong_values(
             return f"{name} is not finite"
     if "transition" in tensors and bool((tensors["transition"] < 0).any()):
         return "a probability is negative"
-    y = tensors["y"]
-    classes = config.task.kind == "classification" and len(y)
-    if classes and (int(y.min()) < 0 or int(y.max()) >= config.task.outputs):
-        return "y holds a class that is not there"
-    return None
+    return make_task(config.task).stored_problem(tensors["y"])

@@ -27,6 +27,7 @@ from grass_gnn.data.tables.splits import (
 )
 from grass_gnn.files import write_text
 from grass_gnn.progress import Progress, silent
+from grass_gnn.tasks import make_task
 
 
 @dataclass(frozen=True)
@@ -159,10 +160,7 @@ def _graph(
     molecule: Molecule, target: list[float], descriptors: list[float], task: TaskConfig
 ) -> Data:
     data = molecule.with_descriptors(descriptors)
-    if task.kind == "classification":
-        data.y = torch.tensor([int(target[0])])  # [1]
-    else:
-        data.y = torch.tensor([target])  # [1, outputs]
+    data.y = make_task(task).as_targets(torch.tensor([target]))  # [1] or [1, outputs]
     return data
 
 

@@ -15,18 +15,11 @@ from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader, ReadingPool
 from grass_gnn.errors import GrassError
 from grass_gnn.progress import Progress, silent
+from grass_gnn.tasks import TASKS, TargetColumn, Task, kind_of_columns, make_task
 
-TASKS = ("regression", "binary", "classification", "multilabel")
 SMILES_NAMES = ("smiles", "canonical_smiles", "smi", "mol", "structure")
-_MOST_CLASSES = 10  # more whole numbers than this are quantities
 _YES = {"1", "1.0", "true", "yes"}
 _NO = {"0", "0.0", "false", "no"}
-_LOSS_AND_METRIC = {
-    "regression": ("l1", "mae"),
-    "binary": ("bce", "auc"),
-    "classification": ("cross-entropy", "accuracy"),
-    "multilabel": ("bce", "ap"),
-}
 
 
 class TableSchema(Section):
@@ -55,27 +48,27 @@ class TableSchema(Section):
             return cls(smiles="smiles", targets=[f"y{n}" for n in range(outputs)])
         return None
 
-    def encode(self, kind: str, cells: Sequence[str]) -> list[float]:
+    def encode(self, task: Task, cells: Sequence[str]) -> list[float]:
         """Targets of a row as numbers; NaN where they are missing.
 
         Raises:
             ValueError: A cell holds something else; the message ends a sentence.
         """
         values = [
-            self._encode_cell(kind, name, cell)
+            self._encode_cell(task, name, cell)
             for name, cell in zip(self.targets, cells, strict=True)
         ]
         if all(math.isnan(value) for value in values):
             raise ValueError("there is no target")
         return values
 
-    def _encode_cell(self, kind: str, name: str, cell: str) -> float:
+    def _encode_cell(self, task: Task, name: str, cell: str) -> float:
         if _is_missing(cell):
             return math.nan
         try:
-            if kind == "regression":
+            if task.cells == "numbers":
                 return parse_number(cell)
-            if kind == "multilabel":
+            if task.cells == "labels":
                 return _label(cell)
             return float(self.classes.index(_class_name(cell)))
         except ValueError as error:
@@ -119,57 +112,27 @@ def infer_task(
     for name, cells in known.items():
         if not cells:
             raise GrassError(f"The target column {name!r} is empty.")
-    said = "as you say"
-    if kind is None:
-        several = len(known) > 1
-        kind, said = _infer_several(known) if several else _infer_one(*next(iter(known.items())))
-    elif kind in ("binary", "classification") and len(columns) > 1:
-        raise GrassError(f"A {kind} task has one target column, not {len(columns)}.")
+    facts = {name: _target_column(cells) for name, cells in known.items()}
+    found, said = kind_of_columns(facts) if kind is None else (TASKS[kind], "as you say")
     classes: list[str] = []
-    if kind in ("binary", "classification"):
-        (target,) = columns
-        names = {_class_name(cell) for cell in columns[target] if not _is_missing(cell)}
-        classes = sorted(names, key=_order)
-        if len(classes) < 2 or (kind == "binary" and len(classes) > 2):
-            raise GrassError(
-                f"The target has {len(classes)} classes ({', '.join(classes[:5])}), "
-                f"but a {kind} task has {'two' if kind == 'binary' else 'at least two'}."
-            )
-    outputs = {"binary": 1, "classification": len(classes)}.get(kind, len(columns))
+    if found.cells == "classes":
+        if len(facts) > 1:
+            raise GrassError(f"A {found.name} task has one target column, not {len(facts)}.")
+        (column,) = facts.values()
+        classes = sorted(column.distinct, key=_order)
+        found.check_classes(classes)
+    outputs = found.count_outputs(len(columns), len(classes))
     missing = len(columns) > 1 and any(_is_missing(c) for cells in columns.values() for c in cells)
-    loss, metric = _LOSS_AND_METRIC[kind]
-    task = TaskConfig.model_validate(
-        {"kind": kind, "outputs": outputs, "loss": loss, "metric": metric, "missing": missing}
+    task = TaskConfig.model_validate(found.default_settings(outputs, missing))
+    return task, classes, f"Task: {make_task(task).summary} ({said})."
+
+
+def _target_column(cells: Sequence[str]) -> TargetColumn:
+    return TargetColumn(
+        distinct={_class_name(cell) for cell in cells},
+        is_number=_mostly_numbers(cells),
+        is_label=all(cell.lower() in _YES | _NO for cell in cells),
     )
-    count = f" of {outputs} classes" if kind == "classification" else ""
-    if len(columns) > 1:
-        count = f" of {outputs} targets"
-    return task, classes, f"Task: {kind}{count} ({said})."
-
-
-def _infer_one(name: str, cells: Sequence[str]) -> tuple[str, str]:
-    distinct = {_class_name(cell) for cell in cells}
-    if not _mostly_numbers(cells):
-        kind = "binary" if len(distinct) == 2 else "classification"
-        return kind, f"{name} holds {len(distinct)} different texts"
-    if distinct == {"0", "1"}:
-        return "binary", f"{name} holds only 0 and 1"
-    counting = {str(number) for number in range(len(distinct))}
-    if 2 < len(distinct) <= _MOST_CLASSES and distinct == counting:
-        hint = "--task regression if these are quantities"
-        return "classification", f"{name} holds the numbers 0 to {len(distinct) - 1}; {hint}"
-    return "regression", f"{name} holds numbers"
-
-
-def _infer_several(columns: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-    if all(cell.lower() in _YES | _NO for cells in columns.values() for cell in cells):
-        return "multilabel", "they hold only 0 and 1"
-    for name, cells in columns.items():
-        if not _mostly_numbers(cells):
-            raise GrassError(
-                f"The target column {name!r} holds text: several targets are numbers, or 0 and 1."
-            )
-    return "regression", "they hold numbers"
 
 
 def _mostly_numbers(cells: Sequence[str]) -> bool:
@@ -374,12 +337,13 @@ def _encode(
     rows: list[TableRow], schema: TableSchema, task: TaskConfig
 ) -> tuple[list[tuple[list[float], list[float]]], list[TableRow]]:
     """Targets and descriptors of each row as numbers."""
+    kind = make_task(task)
     values, checked = [], []
     for row in rows:
         encoded: tuple[list[float], list[float]] = ([], [])
         if not row.problem:
             try:
-                targets = schema.encode(task.kind, row.targets)
+                targets = schema.encode(kind, row.targets)
                 encoded = targets, parse_descriptors(schema.descriptors, row.descriptors)
             except ValueError as error:
                 row = replace(row, problem=str(error))

@@ -1,0 +1,730 @@
+"""Kinds of tasks: targets, loss, activation, metrics, and how predictions are written and shown.
+
+A :class:`Task` is made from the settings of a run, ``make_task(config.task)``, and holds everything
+that depends on the kind of task. A new kind is a subclass here, and its name and settings in
+``config/sections.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from grass_gnn.config import TASK_KINDS, TaskConfig
+from grass_gnn.errors import DataError
+
+AddUp = Callable[[Tensor], Tensor]
+"""Sums a tensor over all processes, without gradients."""
+
+
+def alone(values: Tensor) -> Tensor:
+    """The sum over processes if there is only one."""
+    return values
+
+
+Cells = Literal["numbers", "labels", "classes"]
+
+
+class Metric(NamedTuple):
+    """How a metric is shown and compared."""
+
+    title: str
+    lower_is_better: bool = False
+    in_percent: bool = False  # in the tables of the paper
+
+
+METRICS = {
+    "mae": Metric("MAE", lower_is_better=True),
+    "rmse": Metric("RMSE", lower_is_better=True),
+    "r2": Metric("R²"),
+    "accuracy": Metric("accuracy", in_percent=True),
+    "class-accuracy": Metric("accuracy, mean of classes", in_percent=True),
+    "f1": Metric("macro F1"),
+    "ap": Metric("average precision"),
+    "auc": Metric("ROC-AUC"),
+}
+
+LOWER_IS_BETTER = {name for name, metric in METRICS.items() if metric.lower_is_better}
+"""Metrics for which lower is better."""
+
+
+class Task(ABC):
+    """A kind of task with its settings.
+
+    Args:
+        config: The settings; ``config.kind`` is the name of the class.
+    """
+
+    name: ClassVar[str]
+    cells: ClassVar[Cells]
+    """What the target columns of a table hold: numbers, yes or no, or names of classes."""
+    max_classes: ClassVar[float] = math.inf
+    """The most classes that a target column may hold."""
+    predicts_probabilities: ClassVar[bool] = True
+    chart: ClassVar[Literal["scatter", "confusion"] | None] = None
+    """How reports plot predictions against targets."""
+    placeholder: ClassVar[float] = math.nan
+    """Stands for a missing target."""
+
+    def __init__(self, config: TaskConfig) -> None:
+        self.config = config
+        self.level, self.outputs, self.metric = config.level, config.outputs, config.metric
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.config!r})"
+
+    # Settings ------------------------------------------------------------------------------------
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of all metrics of this kind of task."""
+        return TASK_KINDS[self.name].metrics
+
+    @property
+    def classes(self) -> int | None:
+        """Number of classes of which exactly one is true; None if outputs are no such classes."""
+        return None
+
+    @property
+    def summary(self) -> str:
+        """The task in a few words, such as ``regression of 3 targets``."""
+        return self.name if self.outputs == 1 else f"{self.name} of {self.outputs} targets"
+
+    @classmethod
+    def count_outputs(cls, columns: int, classes: int) -> int:
+        """Number of outputs for targets with so many columns, or so many classes."""
+        return columns
+
+    @classmethod
+    def default_settings(
+        cls, outputs: int, missing: bool = False, level: str = "graph"
+    ) -> dict[str, Any]:
+        """Settings of a task of this kind on data of one's own, with the default loss and metric.
+
+        Args:
+            outputs: Number of targets, labels or classes.
+            missing: Whether some targets are missing.
+            level: What has targets: ``"graph"``, ``"node"`` or ``"edge"``.
+        """
+        rules = TASK_KINDS[cls.name]
+        return {
+            "level": level,
+            "kind": cls.name,
+            "outputs": outputs,
+            "loss": rules.losses[0],
+            "metric": rules.metrics[0],
+            "missing": missing and rules.may_be_missing,
+        }
+
+    @classmethod
+    def check_classes(cls, classes: Sequence[str]) -> None:
+        """Check that a target column holds the right number of classes.
+
+        Raises:
+            DataError: There are too few or too many.
+        """
+        if len(classes) < 2 or len(classes) > cls.max_classes:
+            raise DataError(
+                f"The target has {len(classes)} classes ({', '.join(classes[:5])}), but a "
+                f"{cls.name} task has {'two' if cls.max_classes == 2 else 'at least two'}."
+            )
+
+    def scaling(self, targets: Sequence[Any]) -> dict[str, list[float]]:
+        """The settings ``target_scale`` and ``target_shift`` for training targets, if any."""
+        return {}
+
+    # Targets -------------------------------------------------------------------------------------
+
+    def num_rows(self, graphs: int, nodes: int, edges: int) -> int:
+        """How many of these have targets of their own."""
+        return {"graph": graphs, "node": nodes, "edge": edges}[self.level]
+
+    @property
+    def target_columns(self) -> int:
+        """Number of target values per graph, node or edge."""
+        return self.outputs
+
+    @property
+    def target_type(self) -> torch.dtype:
+        """Type of the targets in a batch."""
+        return torch.float32
+
+    def target_shape(self, rows: int) -> tuple[int, ...]:
+        """Shape of the targets of so many graphs, nodes or edges."""
+        return (rows, self.outputs)
+
+    def check_targets(self, y: Tensor, rows: int) -> Tensor:
+        """Targets of a graph in the shape and type that the loss takes.
+
+        Args:
+            y: Targets in any shape with the right number of values; NaN where one is missing.
+            rows: Number of graphs (1), nodes or edges that have targets.
+
+        Raises:
+            DataError: There are too many or too few, or a value is not valid for the task.
+        """
+        columns = self.target_columns
+        if y.numel() != rows * columns:
+            raise DataError(
+                f"The target y has shape {list(y.shape)}, "
+                f"but the task takes {columns} for each of {rows} {self.level}s."
+            )
+        y = y.reshape(rows, columns)
+        known = ~torch.isnan(y) if self.config.missing else torch.ones_like(y, dtype=torch.bool)
+        if not bool(torch.isfinite(y[known].float()).all()):
+            raise DataError("The target y is not finite.")
+        if not bool(known.any()):
+            raise DataError("The target y is missing altogether.")
+        if problem := self._problem(y, known):
+            raise DataError(problem)
+        return self.as_targets(y).to(self.target_type)
+
+    def _problem(self, y: Tensor, known: Tensor) -> str | None:
+        """What is wrong with finite targets [rows, columns], of which some are known."""
+        return None
+
+    def stored_problem(self, y: Tensor) -> str | None:
+        """What is wrong with targets that were read from a file, if anything."""
+        return None
+
+    def as_targets(self, values: Tensor) -> Tensor:
+        """Values [M, target_columns] in the shape of targets."""
+        return values
+
+    @abstractmethod
+    def random_targets(self, rows: int, generator: torch.Generator) -> Tensor:
+        """Targets for tests."""
+
+    # From the model's outputs to predictions -----------------------------------------------------
+
+    @abstractmethod
+    def loss(
+        self, prediction: Tensor, target: Tensor, smoothing: float, add_up: AddUp = alone
+    ) -> Tensor:
+        """The loss, averaged over the known targets.
+
+        Processes that share a batch get their parts of the loss, which add up to that average.
+
+        Args:
+            prediction: Values in the units of the targets, or logits [M, outputs].
+            target: Classes [M], or values or labels [M, outputs], NaN where one is missing.
+            smoothing: q of label smoothing, for classes and labels.
+            add_up: Sums a tensor over all processes, without gradients.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def activate(output: Tensor) -> Tensor:
+        """Predictions from the model's outputs [M, outputs]: values, or probabilities from logits.
+
+        Predictions are averaged over rewirings and over the models of an ensemble in this form.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def inverse(prediction: Tensor) -> Tensor:
+        """Outputs that :meth:`activate` turns into these predictions."""
+
+    def decide(self, mean: Tensor) -> Tensor:
+        """The answer, from averaged predictions [M, outputs]: the likeliest class [M], or all."""
+        return mean
+
+    def score(self, prediction: Tensor, target: Tensor, metric: str | None = None) -> float:
+        """A metric of predictions, computed in double precision.
+
+        Args:
+            prediction: Values or probabilities [M, outputs].
+            target: Classes [M], or values or labels [M, outputs], NaN where one is missing.
+            metric: Name of the metric; that of the task if not given.
+        """
+        return self._score(
+            metric or self.metric, prediction.detach().double().cpu(), target.detach().cpu()
+        )
+
+    @abstractmethod
+    def _score(self, metric: str, prediction: Tensor, target: Tensor) -> float: ...
+
+    def spread_correlation(self, mean: Tensor, std: Tensor, target: Tensor) -> float | None:
+        """For numbers, Spearman's ρ of predicted std and absolute error [M, outputs]."""
+        return None
+
+    # Tables and pages ----------------------------------------------------------------------------
+
+    def output_columns(
+        self, targets: Sequence[str], classes: Sequence[str]
+    ) -> list[tuple[str, str]]:
+        """Names of the columns of each output and of its standard deviation.
+
+        Args:
+            targets: Names of the target columns.
+            classes: Names of the classes, if the targets are classes.
+        """
+        ending = "prob" if self.predicts_probabilities else "pred"
+        return [(f"{name}_{ending}", f"{name}_std") for name in targets]
+
+    def answer_columns(self, targets: Sequence[str]) -> list[str]:
+        """Names of columns in front of them that hold the answer in words, if any."""
+        return []
+
+    def answer_cells(self, mean: Tensor, classes: Sequence[str]) -> list[str]:
+        """The cells of these columns, for one prediction [outputs]."""
+        return []
+
+    def output_names(self, targets: Sequence[str], classes: Sequence[str]) -> list[str]:
+        """Names of the outputs for people; arguments as for :meth:`output_columns`."""
+        if len(targets) == self.outputs:
+            return list(targets)
+        return ["output"] if self.outputs == 1 else [f"output {n}" for n in range(self.outputs)]
+
+    def headline(self, names: Sequence[str], mean: Tensor) -> str:
+        """The answer in words for one prediction [outputs]; empty where the values say it all."""
+        return ""
+
+    def true_values(self, names: Sequence[str], target: Tensor) -> dict[str, str | float]:
+        """The targets of one graph [1, outputs] or [1], by name."""
+        return dict(zip(names, target.view(-1).tolist(), strict=True))
+
+
+class ProbabilityTask(Task):
+    """A task whose predictions are probabilities, which a temperature calibrates."""
+
+    confidence_label: ClassVar[str] = "predicted probability"
+    accuracy_label: ClassVar[str] = "observed frequency"
+
+    @staticmethod
+    @abstractmethod
+    def log_loss(probability: Tensor, target: Tensor) -> float:
+        """Mean negative log-likelihood of known targets; shapes as in :meth:`Task.score`."""
+
+    @staticmethod
+    @abstractmethod
+    def confidence(probability: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Predicted probabilities [K], and whether what they are the probability of is true [K]."""
+
+
+class Regression(Task):
+    """Numbers, scaled and shifted by the model so that it learns standardised targets."""
+
+    name = "regression"
+    cells = "numbers"
+    predicts_probabilities = False
+    chart = "scatter"
+
+    def scaling(self, targets: Sequence[Any]) -> dict[str, list[float]]:
+        """Standard deviation and mean of each target over the training set, missing ones ignored.
+
+        Args:
+            targets: The targets of each training graph.
+        """
+        values = torch.cat([torch.as_tensor(y).view(-1, self.outputs).double() for y in targets])
+        known = ~torch.isnan(values)
+        count = known.sum(dim=0).clamp(min=1)
+        filled = torch.where(known, values, 0.0)
+        mean = filled.sum(dim=0) / count
+        spread = (torch.where(known, values - mean, 0.0).square().sum(dim=0) / count).sqrt()
+        scale = torch.where(spread > 1e-12, spread, 1.0)
+        return {"target_scale": scale.tolist(), "target_shift": mean.tolist()}
+
+    def random_targets(self, rows: int, generator: torch.Generator) -> Tensor:
+        """Standard normal numbers [rows, outputs]."""
+        return torch.randn(rows, self.outputs, generator=generator)
+
+    def loss(
+        self, prediction: Tensor, target: Tensor, smoothing: float, add_up: AddUp = alone
+    ) -> Tensor:
+        """Mean absolute or squared error; see :meth:`Task.loss`."""
+        target = target.view_as(prediction).to(prediction.dtype)
+        if len(self.config.target_scale) > 1:  # targets in different units get the same weight
+            scale = prediction.new_tensor(self.config.target_scale)
+            prediction, target = prediction / scale, target / scale
+        known = ~torch.isnan(target)
+        error = F.l1_loss if self.config.loss == "l1" else F.mse_loss
+        total = error(prediction[known], target[known], reduction="sum")
+        return total / add_up(_count(target[known]))
+
+    @staticmethod
+    def activate(output: Tensor) -> Tensor:
+        """The values themselves."""
+        return output
+
+    @staticmethod
+    def inverse(prediction: Tensor) -> Tensor:
+        """The values themselves."""
+        return prediction
+
+    def _score(self, metric: str, prediction: Tensor, target: Tensor) -> float:
+        target = target.view_as(prediction).double()
+        known = ~torch.isnan(target)
+        if metric == "r2":  # the mean over targets
+            from torchmetrics.functional import r2_score
+
+            columns = zip(prediction.T, target.T, known.T, strict=True)
+            values = [r2_score(p[k], t[k]) for p, t, k in columns if int(k.sum()) > 1]
+            return float(torch.stack(values).mean()) if values else math.nan
+        error = (prediction - target)[known]
+        return float(error.abs().mean() if metric == "mae" else error.square().mean().sqrt())
+
+    def spread_correlation(self, mean: Tensor, std: Tensor, target: Tensor) -> float | None:
+        """See :func:`rank_correlation`."""
+        return rank_correlation(std, (mean - target.view_as(mean)).abs())
+
+
+class Classification(ProbabilityTask):
+    """One of several classes, by softmax."""
+
+    name = "classification"
+    cells = "classes"
+    chart = "confusion"
+    placeholder = 0.0  # masked out, but still a class
+    confidence_label = "probability of the likeliest class"
+    accuracy_label = "accuracy"
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return self.outputs
+
+    @property
+    def summary(self) -> str:
+        """Such as ``classification of 3 classes``."""
+        return f"{self.name} of {self.outputs} classes"
+
+    @classmethod
+    def count_outputs(cls, columns: int, classes: int) -> int:
+        """One output per class."""
+        return max(classes, 2)
+
+    @property
+    def target_columns(self) -> int:
+        """One: the number of the class."""
+        return 1
+
+    @property
+    def target_type(self) -> torch.dtype:
+        """Whole numbers."""
+        return torch.int64
+
+    def target_shape(self, rows: int) -> tuple[int, ...]:
+        """Shape [rows]."""
+        return (rows,)
+
+    def _problem(self, y: Tensor, known: Tensor) -> str | None:
+        if y.is_floating_point() and not torch.equal(y, y.round()):
+            return "The target y is not a whole number, which a class must be."
+        outside = (y < 0) | (y >= self.outputs)
+        if bool(outside.any()):
+            value, last = y[outside][0].item(), self.outputs - 1
+            return f"The target y is {value:g}, but classes are 0 to {last}."
+        return None
+
+    def stored_problem(self, y: Tensor) -> str | None:
+        """Whether there is a class that does not exist."""
+        if len(y) and (int(y.min()) < 0 or int(y.max()) >= self.outputs):
+            return "y holds a class that is not there"
+        return None
+
+    def as_targets(self, values: Tensor) -> Tensor:
+        """Class numbers [M]."""
+        return values.flatten().long()
+
+    def random_targets(self, rows: int, generator: torch.Generator) -> Tensor:
+        """Uniform classes [rows]."""
+        return torch.randint(self.outputs, (rows,), generator=generator)
+
+    def loss(
+        self, prediction: Tensor, target: Tensor, smoothing: float, add_up: AddUp = alone
+    ) -> Tensor:
+        """Cross-entropy, possibly with class weights; see :meth:`Task.loss`."""
+        target = target.view(-1).long()
+        weight, count = None, _count(target)
+        if self.config.loss == "weighted-cross-entropy":
+            weight = class_weights(target, self.outputs, add_up).to(prediction.dtype)
+            count = weight[target].sum()
+        total = F.cross_entropy(
+            prediction, target, weight, label_smoothing=smoothing, reduction="sum"
+        )
+        return total / add_up(count)
+
+    @staticmethod
+    def activate(output: Tensor) -> Tensor:
+        """Softmax."""
+        return output.softmax(dim=-1)
+
+    @staticmethod
+    def inverse(prediction: Tensor) -> Tensor:
+        """Logarithms of the probabilities."""
+        return prediction.clamp(min=1e-30).log()
+
+    def decide(self, mean: Tensor) -> Tensor:
+        """The likeliest class [M]."""
+        return mean.argmax(dim=1)
+
+    def _score(self, metric: str, prediction: Tensor, target: Tensor) -> float:
+        from torchmetrics.functional import classification as tm
+
+        target, classes = target.view(-1).long(), self.outputs
+        if metric == "accuracy":
+            return float(tm.multiclass_accuracy(prediction, target, classes, average="micro"))
+        if metric == "class-accuracy":  # the mean of per-class accuracies
+            return float(tm.multiclass_recall(prediction, target, classes, average="macro"))
+        return float(tm.multiclass_f1_score(prediction, target, classes, average="macro"))
+
+    @staticmethod
+    def log_loss(probability: Tensor, target: Tensor) -> float:
+        """Mean −log p of the true class."""
+        exact = probability.double().clamp(1e-12, 1 - 1e-12)
+        return float(F.nll_loss(exact.log(), target.long()))
+
+    @staticmethod
+    def confidence(probability: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Probability of the likeliest class [M], and whether it is the true one [M]."""
+        confidence, best = probability.max(dim=1)
+        return confidence, best == target
+
+    def _class_names(self, classes: Sequence[str], unnamed: str) -> list[str]:
+        return list(classes) or [f"{unnamed}{number}" for number in range(self.outputs)]
+
+    def output_columns(
+        self, targets: Sequence[str], classes: Sequence[str]
+    ) -> list[tuple[str, str]]:
+        """A probability and its standard deviation per class."""
+        (target, *_), names = targets, self._class_names(classes, "")
+        return [(f"{target}_prob_{name}", f"{target}_std_{name}") for name in names]
+
+    def answer_columns(self, targets: Sequence[str]) -> list[str]:
+        """The column of the likeliest class."""
+        return [f"{targets[0]}_pred"]
+
+    def answer_cells(self, mean: Tensor, classes: Sequence[str]) -> list[str]:
+        """The likeliest class."""
+        return [self._class_names(classes, "")[int(mean.argmax())]]
+
+    def output_names(self, targets: Sequence[str], classes: Sequence[str]) -> list[str]:
+        """Names of the classes."""
+        return self._class_names(classes, "class ")
+
+    def headline(self, names: Sequence[str], mean: Tensor) -> str:
+        """The likeliest class."""
+        return names[int(mean.argmax())]
+
+    def true_values(self, names: Sequence[str], target: Tensor) -> dict[str, str | float]:
+        """The name of the true class."""
+        return {"class": names[int(target[0])]}
+
+
+class Multilabel(ProbabilityTask):
+    """Several labels, each true or not, by a sigmoid each."""
+
+    name = "multilabel"
+    cells: ClassVar[Cells] = "labels"
+
+    def _problem(self, y: Tensor, known: Tensor) -> str | None:
+        outside = known & (y != 0) & (y != 1)
+        if bool(outside.any()):
+            return f"The target y is {y[outside][0].item():g}, but labels are 0 or 1."
+        return None
+
+    def random_targets(self, rows: int, generator: torch.Generator) -> Tensor:
+        """Labels [rows, outputs], half of them true."""
+        return (torch.randn(rows, self.outputs, generator=generator) > 0).float()
+
+    def loss(
+        self, prediction: Tensor, target: Tensor, smoothing: float, add_up: AddUp = alone
+    ) -> Tensor:
+        """Binary cross-entropy; see :meth:`Task.loss`."""
+        target = target.view_as(prediction).to(prediction.dtype)
+        known = ~torch.isnan(target)
+        prediction, target = prediction[known], target[known]
+        smoothed = target * (1 - smoothing) + smoothing / 2
+        total = F.binary_cross_entropy_with_logits(prediction, smoothed, reduction="sum")
+        return total / add_up(_count(target))
+
+    @staticmethod
+    def activate(output: Tensor) -> Tensor:
+        """Sigmoid."""
+        return output.sigmoid()
+
+    @staticmethod
+    def inverse(prediction: Tensor) -> Tensor:
+        """Log-odds."""
+        return prediction.logit(eps=1e-12)
+
+    def _score(self, metric: str, prediction: Tensor, target: Tensor) -> float:
+        """Macro average over the labels that occur both ways, as OGB's evaluator takes it."""
+        from torchmetrics.functional import classification as tm
+
+        functions: dict[str, Callable[..., Tensor]] = {
+            "ap": tm.binary_average_precision,
+            "auc": tm.binary_auroc,
+            "accuracy": tm.binary_accuracy,
+            "f1": tm.binary_f1_score,
+        }
+        values = []
+        for p, t in zip(prediction.T, target.view_as(prediction).double().T, strict=True):
+            known = ~torch.isnan(t)
+            labels = t[known].long()
+            if labels.unique().numel() < (2 if metric in ("ap", "auc") else 1):
+                continue
+            values.append(functions[metric](p[known], labels))
+        return float(torch.stack(values).mean()) if values else math.nan
+
+    @staticmethod
+    def log_loss(probability: Tensor, target: Tensor) -> float:
+        """Mean binary cross-entropy over all known labels."""
+        exact = probability.double().clamp(1e-12, 1 - 1e-12)
+        known = ~torch.isnan(target)
+        return float(F.binary_cross_entropy(exact[known], target[known].double()))
+
+    @staticmethod
+    def confidence(probability: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Probability and truth of all known labels together."""
+        known = ~torch.isnan(target)
+        return probability[known], target[known] == 1
+
+
+class Binary(Multilabel):
+    """One yes or no, or the second of two named classes."""
+
+    name = "binary"
+    cells = "classes"
+    max_classes = 2
+
+    @staticmethod
+    def _named(classes: Sequence[str]) -> bool:
+        return list(classes) not in ([], ["0", "1"])
+
+    def output_columns(
+        self, targets: Sequence[str], classes: Sequence[str]
+    ) -> list[tuple[str, str]]:
+        """The probability of the second class, named after it unless the classes are 0 and 1."""
+        if self._named(classes):
+            return [(f"{targets[0]}_prob_{classes[1]}", f"{targets[0]}_std")]
+        return super().output_columns(targets, classes)
+
+    def output_names(self, targets: Sequence[str], classes: Sequence[str]) -> list[str]:
+        """The target, with the class whose probability is predicted."""
+        if targets and self._named(classes):
+            return [f"{targets[0]}: {classes[1]}"]
+        return super().output_names(targets, classes)
+
+
+TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (Regression, Binary, Classification, Multilabel)
+}
+
+
+def make_task(config: TaskConfig) -> Task:
+    """The task that the settings ``config.task`` of a run describe.
+
+    Example:
+        >>> from grass_gnn import GRASSConfig
+        >>> make_task(GRASSConfig.preset("cluster").task).summary
+        'classification of 6 classes'
+    """
+    return TASKS[config.kind](config)
+
+
+# Which kind of task given targets pose ------------------------------------------------------------
+
+
+class TargetColumn(NamedTuple):
+    """What is known about a target column of a table."""
+
+    distinct: set[str]  # values that occur; equal numbers are written alike
+    is_number: bool  # whether most cells are numbers
+    is_label: bool  # whether all cells say yes or no, such as 0 and 1
+
+
+_MOST_CLASSES = 10  # whole numbers with more distinct values are quantities
+
+
+def kind_of_columns(columns: Mapping[str, TargetColumn]) -> tuple[type[Task], str]:
+    """The kind of task that the target columns of a table pose, and why.
+
+    Args:
+        columns: The target columns by name, at least one.
+
+    Raises:
+        DataError: One of several columns holds text.
+    """
+    if len(columns) > 1:
+        if all(column.is_label for column in columns.values()):
+            return Multilabel, "they hold only 0 and 1"
+        for name, column in columns.items():
+            if not column.is_number:
+                raise DataError(
+                    f"The target column {name!r} holds text: several targets are numbers, or "
+                    "0 and 1."
+                )
+        return Regression, "they hold numbers"
+    ((name, (distinct, is_number, _)),) = columns.items()
+    if not is_number:
+        return kind_of_classes(len(distinct)), f"{name} holds {len(distinct)} different texts"
+    if distinct == {"0", "1"}:
+        return Binary, f"{name} holds only 0 and 1"
+    counting = {str(number) for number in range(len(distinct))}
+    if 2 < len(distinct) <= _MOST_CLASSES and distinct == counting:
+        hint = f"--task {Regression.name} if these are quantities"
+        return Classification, f"{name} holds the numbers 0 to {len(distinct) - 1}; {hint}"
+    return Regression, f"{name} holds numbers"
+
+
+def kind_of_tensor(rows: Tensor, known: Tensor) -> type[Task]:
+    """The kind of task that target tensors pose.
+
+    Args:
+        rows: Targets [M, columns].
+        known: Those that are not missing [K].
+    """
+    labels = bool(((known == 0) | (known == 1)).all())
+    if rows.size(1) > 1:
+        return Multilabel if labels else Regression
+    if labels:
+        return Binary
+    return Regression if rows.is_floating_point() else Classification
+
+
+def kind_of_classes(count: int) -> type[Task]:
+    """The kind of task that tells so many classes apart."""
+    return Binary if count == 2 else Classification
+
+
+# Sums and correlations ----------------------------------------------------------------------------
+
+
+def class_weights(target: Tensor, classes: int, add_up: AddUp = alone) -> Tensor:
+    """(N − N_c) / N for the classes of a batch [M] → [classes]: rare classes get more weight."""
+    counts = add_up(torch.bincount(target, minlength=classes))
+    return (counts.sum() - counts) / counts.sum().clamp(min=1)
+
+
+def _count(target: Tensor) -> Tensor:
+    return torch.tensor(float(target.numel()), device=target.device)
+
+
+def rank_correlation(std: Tensor, error: Tensor) -> float | None:
+    """Spearman's ρ of predicted standard deviation and absolute error, averaged over targets.
+
+    Args:
+        std: Standard deviations [M, outputs].
+        error: Absolute errors [M, outputs], NaN where the target is missing.
+
+    Returns:
+        None if either is constant.
+    """
+    from scipy.stats import spearmanr
+
+    found = []
+    for s, e in zip(std.double().T.numpy(), error.double().T.numpy(), strict=True):
+        known = ~np.isnan(e)
+        s, e = s[known], e[known]
+        if len(s) > 1 and np.ptp(s) > 0 and np.ptp(e) > 0:
+            found.append(float(spearmanr(s, e)[0]))
+    return sum(found) / len(found) if found else None
