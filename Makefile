@@ -57,7 +57,8 @@ audit: $(READY)  ## Look for known vulnerabilities in what requirements.lock nam
 	$(BIN)/python tools/audit.py
 
 modules: $(READY)  ## Write docs/modules.md, the map of the code, anew
-	$(BIN)/python tools/module_map.py
+	$(BIN)/python -m tools.module_map
+	$(BIN)/python tools/walk.py --write
 
 docs: $(READY)  ## Build the documentation into site/ and check its links
 	$(BIN)/python -m tools.website.reference

@@ -2,6 +2,8 @@
 
 Everything comes from the code: first lines of docstrings, imports as they are, and the order of
 layers that ``pyproject.toml`` states and import-linter enforces.
+
+python -m tools.module_map
 """
 
 import ast
@@ -10,20 +12,22 @@ from pathlib import Path
 
 import grimp
 
+from tools.walk import kept_section
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "grass_gnn"
 PAGE = ROOT / "docs" / "modules.md"
 TITLE = """\
 # Module map
 
-Made from the code by `make modules`. The lowest folders come first; a folder imports only from
-those before it, which `make lint` checks. Read `nn/model.py`, `nn/attention.py` and
-`ops/reference.py` first: they are the paper.
+Written from the code by `make modules`. The lowest folders come first. A folder imports only from
+those before it, which `make lint` checks. To read the code, start with the
+[code tour](code-tour.md).
 
 ## Layers
 
-Columns stand for the rows from below, the lowest first. A ● says that the row imports from that
-layer; ■ is the layer itself.
+One row for each layer, the highest first; the columns are the same layers, the lowest first. A ●
+means that the row imports from the layer of that column, ■ marks the layer itself.
 """
 
 
@@ -90,10 +94,11 @@ def _table(folder: Path) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """The whole page; the walks at its end are written by ``tools/walk.py``."""
     names = layers()
     shown = f"```text\n{picture(names)}\n```\n"
-    return "\n".join([TITLE, shown, "## Files\n", *(section(name) for name in names)])
+    files = [section(name) for name in names]
+    return "\n".join([TITLE, shown, "## Files\n", *files, kept_section()])
 
 
 def main() -> None:
