@@ -1,6 +1,6 @@
 """Count files, lines and long parameter lists of the package, now and at earlier commits.
 
-    python tools/counts.py [REVISION …]
+python tools/counts.py [REVISION …]
 """
 
 import ast
