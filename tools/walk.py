@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "modules.md"
 TITLE = "## Walks"
 INTRODUCTION = """\
-Which files a command walks through, in the order in which it first enters a function of each. Written by
-`python tools/walk.py --write`; give the script any other command to see its walk. A *step back* is a pair of files
-where the later one calls a function of the earlier one.
+Which files a command walks through, in the order in which it first enters a function of each, with
+the number of calls. Written by `python tools/walk.py --write`; give the script any other command to
+see its walk. A *step back* is a pair of files where the one entered later calls the earlier one.
 """
 MOLECULES = "smiles\nCCO\nCC(=O)Oc1ccccc1C(=O)O\n"
 SNIPPET = """\
