@@ -20,6 +20,19 @@ from grass_gnn.ops import (
 )
 
 
+def keep_precision(layer: nn.Module, x: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes [N, d] and edges [E, d] in the precision of the weights, under autocast.
+
+    Autocast is for products. Representations add up over the layers and norms need their moments,
+    so these stay in float32; otherwise they would come from an embedding in whatever type its last
+    operation had, and nodes and edges not always in the same.
+    """
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = next(layer.parameters()).dtype
+        return x.to(dtype), e.to(dtype)
+    return x, e
+
+
 def fused_layers(
     layers: Sequence[GRASSConv],
     x: Tensor,
@@ -168,9 +181,11 @@ class GRASSConv(nn.Module):
             keep: Random edge removal [E, d] to use instead of a fresh one.
             return_attention: Also return the attention weights, row by row those of the edges.
         """
-        by_graph = batch is not None and self.node_norm.by_graph
-        fused = self.node_norm.fused_name
-        if keep is None and not return_attention and not by_graph and use_native(x, fused):
+        x, edge_attr = keep_precision(self, x, edge_attr)
+        plain = (
+            keep is not None or return_attention or (batch is not None and self.node_norm.by_graph)
+        )
+        if not plain and use_native(x, self.node_norm.fused_name, edge_attr):
             order = edge_order(edge_index, x.size(0))
             return fused_layers([self], x, edge_attr, edge_index, order)
         if keep is None:

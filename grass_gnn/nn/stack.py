@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from grass_gnn.config import ModelConfig
 from grass_gnn.data.batch import GraphBatch
 from grass_gnn.nn.alternatives import ReplacementConv
-from grass_gnn.nn.attention import GRASSConv, fused_layers
+from grass_gnn.nn.attention import GRASSConv, fused_layers, keep_precision
 from grass_gnn.ops import use_native
 
 
@@ -24,6 +24,7 @@ class LayerStack(nn.Module):
 
     def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Update nodes [N, d] and edges [E, d] through all layers."""
+        x, e = keep_precision(self, x, e)
         step = self.checkpoint or len(self.layers)
         for first in range(0, len(self.layers), step):
             last = min(first + step, len(self.layers))
@@ -40,7 +41,7 @@ class LayerStack(nn.Module):
         """Run layers ``first`` to ``last − 1`` on nodes [N, d] and edges [E, d]."""
         layers = [self.layers[number] for number in range(first, last)]
         ours = [layer for layer in layers if isinstance(layer, GRASSConv)]
-        if ours and use_native(x, ours[0].node_norm.fused_name):
+        if ours and use_native(x, ours[0].node_norm.fused_name, e):
             return fused_layers(ours, x, e, batch.edge_index, batch.order, self.flip, first)
         for number, layer in enumerate(layers, first):
             edges = batch.edge_index.flip(0) if self.flip and number % 2 else batch.edge_index
@@ -53,6 +54,7 @@ class LayerStack(nn.Module):
 
         In flipped layers (odd numbers, from 0) the weight of an edge is that of its head's sum.
         """
+        x, e = keep_precision(self, x, e)
         weights = []
         for number, layer in enumerate(self.layers):
             if not isinstance(layer, GRASSConv):

@@ -14,15 +14,13 @@ def use_native(x: Tensor, norm: str | None, *others: Tensor) -> bool:
     """Whether :func:`grass_stack` can and should run the layers on ``x`` and ``others``.
 
     It takes float32 on the CPU with the norms "batch", "instance" and "none", outside
-    ``torch.compile`` and ``torch.func``, if the library can be compiled and ``GRASS_OPS`` is not
-    ``reference``. Under autocast, inputs of lower precision are converted to float32.
+    ``torch.compile``, ``torch.func`` and forward-mode AD, if the library can be compiled and
+    ``GRASS_OPS`` is not ``reference``.
     """
-    low = (torch.bfloat16, torch.float16)
     return (
-        x.device.type == "cpu"
-        and (x.dtype == torch.float32 or (x.dtype in low and torch.is_autocast_enabled("cpu")))
-        and norm in NORMS
+        norm in NORMS
+        and all(t.device.type == "cpu" and t.dtype == torch.float32 for t in (x, *others))
         and not torch.compiler.is_compiling()
-        and not in_transform(x, *others)
+        and not in_transform()
         and build.available()
     )

@@ -18,6 +18,7 @@ from grass_gnn.ops.build import library
 from grass_gnn.ops.order import EdgeOrder
 from grass_gnn.ops.processes import Callback, SumsOfProcesses, joined
 from grass_gnn.ops.reference import LayerWeights
+from grass_gnn.ops.reference_stack import StackSettings, reference_stack
 
 NORMS = ("none", "batch", "instance")  # in the order of the C++
 Stack = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -232,21 +233,29 @@ def _backward(
 ) -> tuple[Any, ...]:
     if not ctx.saves:
         raise RuntimeError("grass_gnn::stack was called with save=False, so it has no gradient")
-    saved = (
-        ctx.saved_tensors
-    )  # read once: under activation checkpointing, reading runs layers again
+    # Read once: under activation checkpointing, reading runs the layers again.
+    saved = ctx.saved_tensors
     *tensors, edge_index, given = saved[:10]
     order = list(saved[10:])
-    x, e = tensors[:2]
-    grads = torch.ops.grass_gnn.stack_backward(
-        torch.zeros_like(x) if grad_x is None else grad_x,
-        torch.zeros_like(e) if grad_e is None else grad_e,
-        *tensors,
-        edge_index,
-        order,
-        given,
-        *ctx.settings,
-    )
+    x, e, weights = tensors[:3]
+    grad_x = torch.zeros_like(x) if grad_x is None else grad_x
+    grad_e = torch.zeros_like(e) if grad_e is None else grad_e
+    if torch.is_grad_enabled():  # create_graph: these gradients will be differentiated
+        with torch.autocast("cpu", enabled=False):
+            outputs = reference_stack(
+                x, e, weights, edge_index, order[4], given, StackSettings(*ctx.settings)
+            )
+        wanted = [tensor for tensor in (x, e, weights) if tensor.requires_grad]
+        found = iter(
+            torch.autograd.grad(
+                outputs, wanted, (grad_x, grad_e), create_graph=True, materialize_grads=True
+            )
+        )
+        grads = tuple(next(found) if t.requires_grad else None for t in (x, e, weights))
+    else:
+        grads = torch.ops.grass_gnn.stack_backward(
+            grad_x, grad_e, *tensors, edge_index, order, given, *ctx.settings
+        )
     return (*grads, None, [None] * len(order), *[None] * 9)
 
 

@@ -56,7 +56,7 @@ def attention_weights(z: Tensor, tail: Tensor, num_nodes: int, keep: Tensor | No
         score = score * keep
     # √ε keeps the weights of a node defined when all of its edges are removed.
     score = score + EPSILON**0.5
-    total = z.new_zeros(num_nodes, z.size(1)).index_add(0, tail, score) + EPSILON  # [N, d]
+    total = score.new_zeros(num_nodes, z.size(1)).index_add(0, tail, score) + EPSILON  # [N, d]
     return score / total[tail]  # [E, d]
 
 
@@ -85,7 +85,8 @@ def grass_layer(
 
     a = attention_weights(z, tail, x.size(0), keep)  # [E, d], equations (7), (8)
     message = a * (tail_head[head] + tail_edge)  # [E, d]
-    x_tilde = tail_tail.index_add(0, tail, message)  # [N, d], equation (9)
+    # Under autocast, a product may come in lower precision than the softmax.
+    x_tilde = tail_tail.to(message.dtype).index_add(0, tail, message)  # [N, d], equation (9)
     e_tilde = edge_edge + edge_head[head] + edge_tail[tail]  # [E, d], equation (10)
 
     x_hat = F.linear(F.mish(x_tilde + w.node_bias), w.node_out, w.node_out_bias)  # equation (11)
