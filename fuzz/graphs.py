@@ -12,8 +12,14 @@ from torch_geometric.data import Data
 
 from fuzz.harness import Passed, Target, damaged
 from fuzz.models import SMALL
-from grass_gnn.api.graphs import divide, infer_graph_task, infer_input, read_graphs
-from grass_gnn.api.settings import plan
+from grass_gnn.api.graphs import (
+    GraphSpec,
+    infer_graph_task,
+    infer_input,
+    read_graphs,
+    split_graphs,
+)
+from grass_gnn.api.settings import choose_config
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.checking import check_sizes
 from grass_gnn.data.packed.build import pack
@@ -92,11 +98,11 @@ def _fit(case: tuple[list[Any], str | None, str | None], folder: Path, past: Pas
     graphs, level, task = case
     check_sizes(graphs)
     past()
-    splits = divide(graphs, level, (0.6, 0.2, 0.2), 0)
+    splits = split_graphs(graphs, GraphSpec(level, shares=(0.6, 0.2, 0.2)), 0)
     every = list({id(one): one for part in splits.values() for one in part}.values())
     found = infer_graph_task(every, level, task)
     small = GRASSConfig().override({**SMALL, "encoding.kind": "rrwp"})
-    config = plan(splits["train"], infer_input(every), found, small)
+    config = choose_config(splits["train"], infer_input(every), found, small)
     for part in splits.values():
         pack(part, config, workers=1)
 

@@ -13,13 +13,20 @@ import hypothesis.strategies as st
 
 from fuzz.harness import Passed, Target, damaged
 from fuzz.models import tiny_model
-from grass_gnn.api.graphs import divide, infer_graph_task, infer_input, read_graph
+from grass_gnn.api.graphs import (
+    GraphSpec,
+    infer_graph_task,
+    infer_input,
+    read_graph,
+    split_graphs,
+)
 from grass_gnn.api.prediction import predict_table
-from grass_gnn.api.settings import plan
+from grass_gnn.api.settings import choose_config
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.build import pack
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.files import open_table
+from grass_gnn.data.tables.spec import TableSpec
 
 SMILES = ["C", "CCO", "c1ccccc1", "CC(=O)O", "[Na+].[Cl-]", "C#N", "[13CH4]", "F/C=C/F", "[U]", "N"]
 ODD_SMILES = [
@@ -128,8 +135,7 @@ def _read(case: TableCase, folder: Path, past: Passed) -> None:
     path = folder / case.name
     path.write_bytes(case.data)
     _probe(path, past)
-    options = dict(case.options)
-    read_tables(path, options.pop("targets"), workers=0, **options).write_account(folder)
+    read_tables(path, TableSpec(**case.options), workers=0).write_row_lists(folder)
 
 
 def _predict(case: TableCase, folder: Path, past: Passed) -> None:
@@ -160,10 +166,10 @@ def _read_edges(case: tuple[bytes, bytes, str | None, bool], folder: Path, past:
         past()
     data = read_graph(folder / "nodes.csv", folder / "edges.csv", target, directed=directed)
     if target is not None:
-        splits = divide(data, None, (0.8, 0.1, 0.1), 0)
+        splits = split_graphs(data, GraphSpec(), 0)
         task = infer_graph_task(splits["train"])
         small = GRASSConfig().override({"encoding.steps": 2})
-        pack(splits["train"], plan(splits["train"], infer_input([data]), task, small))
+        pack(splits["train"], choose_config(splits["train"], infer_input([data]), task, small))
 
 
 _names = [str(n) for n in range(12)]

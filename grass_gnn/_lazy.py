@@ -8,15 +8,17 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, tuple[str, ...]]
+    package: str, homes: Mapping[str, tuple[str, ...]], extras: Mapping[str, tuple[str, ...]] = {}
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """``__getattr__``, ``__dir__`` and ``__all__`` of a package (PEP 562).
 
     Args:
         package: Name of the package.
         homes: The names each of its modules provides; modules are relative to the package.
+        extras: Names that need an optional dependency; ``import *`` leaves them out.
     """
-    home = {name: module for module, names in homes.items() for name in names}
+    public = {name: module for module, names in homes.items() for name in names}
+    home = public | {name: module for module, names in extras.items() for name in names}
 
     def __getattr__(name: str) -> Any:
         if name not in home:
@@ -26,4 +28,4 @@ def lazy_names(
     def __dir__() -> list[str]:
         return sorted(home)
 
-    return __getattr__, __dir__, sorted(home)
+    return __getattr__, __dir__, sorted(public)

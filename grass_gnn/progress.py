@@ -1,40 +1,75 @@
-"""Progress of long work: reported to the caller, or shown on a terminal."""
+"""Progress of long computations: one hook, or a progress bar on a terminal.
+
+Code that takes long calls :func:`report_progress`. Whoever starts it decides with
+:func:`reporting` where the reports go; without it they go nowhere.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-from rich import progress as rich_progress
-from rich.console import Console
+Progress = Callable[[str, int, int], None]  # description, done, total (0 if unknown)
 
-Progress = Callable[[str, int, int], None]  # what, done, total
+_hook: ContextVar[Progress | None] = ContextVar("progress hook", default=None)
 
 
 def silent(what: str, done: int, total: int) -> None:
     """Report no progress."""
 
 
-@contextlib.contextmanager
+def report_progress(what: str, done: int, total: int) -> None:
+    """Report that ``done`` of ``total`` steps are finished (total 0: the number is unknown)."""
+    (_hook.get() or silent)(what, done, total)
+
+
+@contextmanager
 def reporting(progress: Progress | None = None) -> Iterator[Progress]:
-    """The caller's own function, or one that moves a bar on standard error if it is a terminal."""
-    if progress is not None:
-        yield progress
-        return
-    console = Console(stderr=True)
+    """Send progress reports to a hook for as long as the context is open.
+
+    Args:
+        progress: The hook. By default, that of an enclosing context; if there is none, a progress
+            bar on standard error if that is a terminal.
+    """
+    hook = progress or _hook.get()
+    if hook is None and sys.stderr.isatty():
+        with _bar() as hook, _installed(hook):
+            yield hook
+    else:
+        with _installed(hook or silent) as hook:
+            yield hook
+
+
+@contextmanager
+def _installed(hook: Progress) -> Iterator[Progress]:
+    token = _hook.set(hook)
+    try:
+        yield hook
+    finally:
+        _hook.reset(token)
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    """A progress bar per description, removed at the end."""
+    from rich import progress as rich_progress
+    from rich.console import Console
+
     columns = (
         rich_progress.TextColumn("{task.description}"),
         rich_progress.BarColumn(),
         rich_progress.MofNCompleteColumn(),
         rich_progress.TimeRemainingColumn(),
     )
-    hidden = not console.is_terminal
     tasks: dict[str, rich_progress.TaskID] = {}
-    with rich_progress.Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+    console = Console(stderr=True)
+    with rich_progress.Progress(*columns, console=console, transient=True) as bar:
 
         def show(what: str, done: int, total: int) -> None:
             if what not in tasks or bar.tasks[tasks[what]].completed > done:
-                tasks[what] = bar.add_task(what, total=total)
+                tasks[what] = bar.add_task(what, total=total or None)
             bar.update(tasks[what], completed=done)
 
         yield show

@@ -6,49 +6,17 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "calibration": ("calibrate",),
-        "graphs": (
-            "from_networkx",
-            "read_graph",
-            "read_graphs",
-        ),
-        "cross_validation": (
-            "CrossValidation",
-            "cross_validate",
-        ),
+        "cross_validation": ("CrossValidation", "cross_validate"),
         "embedding": ("embed_table",),
         "explanation": ("explain_table",),
-        "export": (
-            "batch_tensors",
-            "export_model",
-            "plain_tensors",
-        ),
-        "finetuning": (
-            "Start",
-            "finetune",
-            "finetune_table",
-        ),
-        "fitting": (
-            "EXAMPLE",
-            "EXAMPLE_TARGET",
-            "fit",
-            "fit_table",
-        ),
-        "links": (
-            "fit_links",
-            "link_question",
-            "predict_links",
-        ),
-        "prediction": (
-            "PredictionSummary",
-            "predict_table",
-        ),
-        "tuning": (
-            "TuneResult",
-            "tune_table",
-        ),
-        "estimators": (
-            "GRASSClassifier",
-            "GRASSRegressor",
-        ),
+        "export": ("batch_tensors", "export_model", "plain_tensors"),
+        "finetuning": ("Pretrained", "finetune", "finetune_table"),
+        "fitting": ("EXAMPLE", "EXAMPLE_TARGET", "fit", "fit_table"),
+        "graphs": ("GraphSpec", "from_networkx", "read_graph", "read_graphs"),
+        "links": ("fit_links", "link_question", "predict_links"),
+        "options": ("PredictOptions", "SearchOptions"),
+        "prediction": ("PredictionSummary", "predict_table"),
+        "tuning": ("TuneResult", "tune"),
     },
+    extras={"estimators": ("GRASSClassifier", "GRASSRegressor")},  # need scikit-learn
 )

@@ -1,4 +1,4 @@
-"""Rows that models were not trained on, to see how far their predictions can be trusted."""
+"""Calibration: compare predicted uncertainties with errors on rows that were not trained on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grass_gnn.data.tables.schema import TableSchema, read_known_rows
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.run import find_data
 from grass_gnn.evaluation.trained import TrainedModel
-from grass_gnn.progress import Progress, silent
+from grass_gnn.progress import Progress, report_progress, reporting
 from grass_gnn.rewiring import graph_seeds
 from grass_gnn.tasks import ProbabilityTask, make_task, rank_correlation
 from grass_gnn.uncertainty.calibration import (
@@ -34,14 +34,14 @@ from grass_gnn.uncertainty.calibration import (
 from grass_gnn.uncertainty.ensembles import Ensemble, Spread, combine, load_models, run_folders
 from grass_gnn.uncertainty.plot import draw_coverage, draw_reliability
 
-_ELSE = "name a table of rows that no run has seen (--data)"
+_ELSE = "use a table of rows that no run has seen (--data)"
 
 
 def validation_rows(models: Sequence[TrainedModel]) -> tuple[list[PackedDataset], Tensor]:
-    """The first run's validation split, without what another run was trained on.
+    """The first run's validation split, without rows that another run was trained on.
 
     Returns:
-        The graphs as each model takes them, and their targets [M] or [M, outputs].
+        The graphs, encoded for each model, and their targets [M] or [M, outputs].
     """
     first = models[0]
     try:
@@ -50,20 +50,20 @@ def validation_rows(models: Sequence[TrainedModel]) -> tuple[list[PackedDataset]
             raise GrassError(f"The run {first.folder} has no validation split.")
         others = [find_data(model).train for model in models[1:]]
     except GrassError as error:
-        raise GrassError(f"{error} Bring data/ of the run back, or {_ELSE}.") from None
+        raise GrassError(f"{error} Restore data/ of the run, or {_ELSE}.") from None
     val = prepared.val
     target = val.tensors["y"]
     if val.mask_name is not None:
         target = target[val.tensors[val.mask_name]]
     if not others:
         return [val], target
-    Ensemble(models)  # raises unless they answer the same question
+    Ensemble(models)  # raises unless all have the same task
     own, seen = _identities(val), torch.cat([_identities(train) for train in others])
     kept = torch.nonzero(~torch.isin(own, seen)).flatten()
     if not len(kept):
         raise GrassError(
-            f"Each of the {len(val)} validation rows of {first.folder} was trained on by another "
-            f"run: train them with the same --split-seed (or split column), or {_ELSE}."
+            f"All {len(val)} validation rows of {first.folder} are training rows of another run: "
+            f"train the runs with the same --split-seed (or split column), or {_ELSE}."
         )
     graphs = _unpack(val, kept)
     return [pack_checked(graphs, model.config) for model in models], target[kept]
@@ -72,7 +72,7 @@ def validation_rows(models: Sequence[TrainedModel]) -> tuple[list[PackedDataset]
 def table_rows(
     models: Sequence[TrainedModel], path: str | Path
 ) -> tuple[list[PackedDataset], Tensor]:
-    """The rows of a table that have targets; returns what :func:`validation_rows` does."""
+    """The rows of a table with targets, in the form of :func:`validation_rows`."""
     ensemble = Ensemble(models)
     read = read_known_rows(path, ensemble.schema, ensemble.task.config)
     graphs, targets = [], []
@@ -85,13 +85,13 @@ def table_rows(
 
 
 def _identities(dataset: PackedDataset) -> Tensor:
-    """A hash of each graph [B]: atoms, bonds and their features."""
+    """A hash of each graph [B]: its nodes, edges and their features."""
     graphs = dataset.select(torch.arange(len(dataset)))
     return graph_seeds(graphs.edge_index, graphs.graph_ptr, x=graphs.x, edge_attr=graphs.edge_attr)
 
 
 def _unpack(dataset: PackedDataset, ids: Tensor) -> list[CheckedGraph]:
-    """Molecules of a packed dataset, to be encoded for another model."""
+    """Graphs of a packed dataset, to be encoded for another model."""
     found = []
     for number in ids.split(1):
         graph = dataset.select(number)
@@ -110,9 +110,9 @@ def _unpack(dataset: PackedDataset, ids: Tensor) -> list[CheckedGraph]:
     return found
 
 
-FEWEST = 10  # rows from which a factor is taken
-# A molecule that no rewiring changes, such as a single atom, has no spread but rounding errors.
-_NO_SPREAD = 1e-3  # of the median
+FEWEST = 10  # rows needed to fit a factor
+# The std of a molecule that no rewiring changes, such as a single atom, is only rounding error.
+_NO_SPREAD = 1e-3  # as a fraction of the median
 
 
 def calibrate(
@@ -123,30 +123,34 @@ def calibrate(
     data: str | Path | None = None,
     seed: int = 0,
     store: bool = True,
-    progress: Progress = silent,
+    progress: Progress | None = None,
 ) -> Calibration:
-    """Compare a model's error bars with its errors, on rows that it was not trained on.
+    """Calibrate the predicted uncertainties of a model on rows that it was not trained on.
 
-    A plot goes into the run folder, and the factors, which ``predict`` then applies.
+    Writes a plot and the calibration to the run folder; ``predict`` then applies it.
 
     Args:
         run: The run folder.
         ensemble: Other runs that are averaged with it.
-        rewirings: Rewirings that predictions are averaged over.
-        data: A table of molecules with targets; the run's validation split if not given.
-        seed: Of the rewirings.
-        store: Whether ``predict`` is to apply what is found.
-        progress: Told how many models have predicted.
+        rewirings: Number of rewirings to average predictions over.
+        data: Table of molecules with targets; the validation split of the run by default.
+        seed: Random seed of the rewirings.
+        store: Whether to store the calibration, so that ``predict`` applies it.
+        progress: Progress hook; by default a progress bar on a terminal.
+
+    Example:
+        >>> calibrate("runs/solubility").targets[0].scale  # doctest: +SKIP
     """
     models = load_models([run, *ensemble])
     folder = run_folders(run)[0]
     if models[0].folder != folder:
-        raise GrassError(f"The model {run} comes with the package: calibrate a copy of its folder.")
+        raise GrassError(f"The model {run} is part of the package: calibrate a copy of its folder.")
     datasets, target = table_rows(models, data) if data is not None else validation_rows(models)
     found = []
-    for model, dataset in zip(models, datasets, strict=True):
-        found.append(model.predict_packed(dataset, rewirings, seed))
-        progress("Predicting", len(found), len(models))
+    with reporting(progress):
+        for model, dataset in zip(models, datasets, strict=True):
+            found.append(model.predict_packed(dataset, rewirings, seed))
+            report_progress("Predicting", len(found), len(models))
     picture = folder / f"{file_name(models)}.png"
     task, spread = make_task(models[0].config.task), combine(found)
     spreads, probabilities = [], None
@@ -177,7 +181,7 @@ def _names(model: TrainedModel) -> list[str]:
 def _check_spreads(
     spread: Spread, target: Tensor, names: Sequence[str], picture: Path
 ) -> list[SpreadCalibration]:
-    """Every target of a regression: its coverage, before and after scaling."""
+    """Calibrate the std of each target of a regression."""
     error = target.view_as(spread.mean).double() - spread.mean.double()  # [M, outputs]
     found, scores = [], {}
     for number, name in enumerate(names):
@@ -187,12 +191,12 @@ def _check_spreads(
         z = (own[spreads] / std[spreads]).numpy()
         if len(std) and not len(z):
             raise GrassError(
-                "The predictions have no spread: give more --rewirings, or an --ensemble."
+                "All standard deviations are zero: use more --rewirings or an --ensemble."
             )
         _check_count(len(z))
         scale = fit_scale(z)
         if not scale:
-            raise GrassError(f"The predictions of {name} have no error: there is nothing to fit.")
+            raise GrassError(f"All predictions of {name} are exact: there is nothing to calibrate.")
         scores[name] = z
         found.append(
             SpreadCalibration(
@@ -214,7 +218,7 @@ def _check_spreads(
 def _check_probabilities(
     task: ProbabilityTask, probability: Tensor, target: Tensor, picture: Path
 ) -> ProbabilityCalibration:
-    """The probabilities of a classification, before and after temperature scaling."""
+    """Calibrate the probabilities of a classification by temperature scaling."""
     target = target.view(task.target_shape(len(probability)))
     _check_count(len(target))
     temperature = fit_temperature(task, probability, target)
@@ -233,12 +237,12 @@ def _check_probabilities(
 def _check_count(rows: int) -> None:
     if rows < FEWEST:
         raise GrassError(
-            f"{rows} rows that no run was trained on are too few to calibrate with "
-            f"({FEWEST} at least): validate on more, let the runs of an ensemble share a "
-            "--split-seed, or name a table of such rows (--data)."
+            f"{rows} rows are too few for a calibration (at least {FEWEST}, which no run was "
+            "trained on): use a larger validation set, the same --split-seed for all runs of an "
+            "ensemble, or a table of other rows (--data)."
         )
 
 
 def _within(z: np.ndarray) -> tuple[float, float]:
-    """The share of errors within one and within two standard deviations."""
+    """The fraction of errors within one and within two standard deviations."""
     return float(np.mean(np.abs(z) <= 1)), float(np.mean(np.abs(z) <= 2))

@@ -1,81 +1,80 @@
-"""What the folds of a cross-validation say together: mean and spread, and all rows at once."""
+"""Cross-validation: one run per fold, and their scores together."""
 
 from __future__ import annotations
 
 import csv
+import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from grass_gnn.api.fitting import train_table
-from grass_gnn.api.settings import describe, plan_table
+from grass_gnn.api.options import table_options
+from grass_gnn.api.settings import choose_table_config, describe
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.tables.dataset import TableData, csv_text, in_splits
 from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.molecules import scaffold
 from grass_gnn.data.tables.schema import ReadRows, read_rows
-from grass_gnn.data.tables.splits import (
-    DEFAULT_SHARES,
-    check_splits,
-    group_folds,
-    random_folds,
-    random_split,
-)
+from grass_gnn.data.tables.spec import TableSpec
+from grass_gnn.data.tables.splits import check_splits, group_folds, random_folds, random_split
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.evaluation.trained import load_model
 from grass_gnn.files import read_json, write_json, write_text
 from grass_gnn.locks import locked
-from grass_gnn.progress import Progress, reporting
+from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task
 from grass_gnn.training.fit import Interrupted
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import check_folder
 from grass_gnn.uncertainty.ensembles import CROSS_VALIDATION, FOLDS, Ensemble, Spread
+
+logger = logging.getLogger(__name__)
 
 PREDICTIONS = "out_of_fold.csv"
 
 
 @dataclass(frozen=True)
 class FoldScores:
-    """One metric of a cross-validation; NaN where it is not defined is left out."""
+    """One metric of a cross-validation; None where it is undefined."""
 
     folds: list[float | None]
     mean: float | None
-    std: float | None  # over folds, a sample's
-    pooled: float | None  # of all rows, each predicted by the run that did not see it
-    interval: tuple[float, float]  # 95 % of the pooled score, over resampled rows
+    std: float | None  # sample standard deviation over folds
+    pooled: float | None  # over all rows, each predicted by the run that was not trained on it
+    interval: tuple[float, float]  # 95 % bootstrap interval of the pooled score
 
 
 @dataclass(frozen=True)
 class CrossValidation:
     """The summary of a cross-validation."""
 
-    metric: str  # the main one
-    runs: list[str]  # folders of the folds
-    rows: list[int]  # that each fold was tested on
+    metric: str  # the main metric
+    runs: list[str]  # folder of each fold
+    rows: list[int]  # number of test rows of each fold
     metrics: dict[str, FoldScores]
-    spread_correlation: float | None  # of a regression: Spearman's ρ of spread and absolute error
+    spread_correlation: float | None  # regression: Spearman's ρ of std and absolute error
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Plain values for JSON."""
         return asdict(self)
 
 
 def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -> CrossValidation:
-    """Gather the finished runs of a folder, and write what they say into it.
+    """Summarise the finished runs of a folder; the summary and all predictions are written to it.
 
     Args:
-        out: The folder with the runs ``fold-1`` and so on.
+        out: The folder with the runs ``fold-1``, ``fold-2``, ….
         read: The rows of the table.
         folds: The fold of each usable row.
-        count: How many folds there are.
+        count: Number of folds.
     """
     runs = [f"fold-{fold + 1}" for fold in range(count)]
     numbers = list(folds)
@@ -121,14 +120,14 @@ def _read_predictions(run: Path, rows: int, outputs: int) -> tuple[Tensor, Tenso
         ]
         mean, std = torch.tensor(parts, dtype=torch.float64).view(2, rows, outputs)
     except (OSError, KeyError, ValueError, TypeError, RuntimeError):
-        raise GrassError(f"The file {path} is damaged: it holds no {rows} predictions.") from None
+        raise GrassError(f"The file {path} is damaged: {rows} predictions expected.") from None
     return mean, std
 
 
 def _write_predictions(
     out: Path, read: ReadRows, folds: Mapping[int, int], mean: Tensor, std: Tensor
 ) -> None:
-    """A row a molecule, in the order of the table, predicted by the run that did not see it."""
+    """Write the out-of-fold prediction of each molecule, in the order of the table."""
     ensemble = Ensemble([load_model(out / "fold-1")])
     header = ["file", "line", "fold", read.schema.smiles, *read.schema.targets, *ensemble.columns]
     rows = []
@@ -148,124 +147,94 @@ def _number(value: float) -> float | None:
 
 def cross_validate(
     path: str | Path,
-    targets: Sequence[str],
+    targets: TableSpec | str | Sequence[str],
     out: str | Path,
     folds: int = 5,
+    options: RunOptions | None = None,
     *,
-    smiles: str | None = None,
-    split: str = "random",
-    shares: Sequence[float] = DEFAULT_SHARES,
-    features: str = "ogb",
-    descriptors: Sequence[str] = (),
-    task: str | None = None,
-    bad_rows: str = "skip",
     config: GRASSConfig | None = None,
     settings: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    split_seed: int | None = None,
-    resume: bool = False,
-    workers: int = 1,
-    logger: str | None = None,
-    console: Console | None = None,
-    say: Callable[[str], None] = lambda sentence: None,
-    progress: Progress | None = None,
+    **fields: Any,
 ) -> CrossValidation:
-    """Train as often as there are folds, each time testing on another one.
+    """Cross-validate on a table of molecules: one run per fold, tested on that fold.
 
-    Folds are drawn at random, of a binary or multi-class target with equal shares of each class,
-    or hold whole groups of one scaffold. Validation rows come from the folds that train. The runs
-    are in ``out/fold-1`` and so on; ``out`` itself can be given to ``predict`` as their ensemble.
+    Folds are drawn at random (stratified for a binary or multi-class target) or keep molecules
+    with the same scaffold together. Validation rows are taken from the training folds. The runs
+    are written to ``out/fold-1``, ``out/fold-2``, …; ``predict`` uses ``out`` as their ensemble.
 
     Args:
-        path: The table; see :func:`fit_table` for this and what is not said here.
-        targets: Columns to learn.
+        path: The table.
+        targets: Columns to predict, or a :class:`TableSpec`. The shares of its training and
+            validation set divide the rows that are not tested on.
         out: The folder of all runs.
-        folds: How many.
-        smiles: Column of SMILES.
-        split: ``"random"`` or ``"scaffold"``.
-        shares: Of them, those of training and validation divide what is not tested on.
-        features: Vocabulary of atoms and bonds.
-        descriptors: Columns of numbers beside the graph.
-        task: What the targets are.
-        bad_rows: What to do with rows that cannot be used.
-        config: Settings of model and training.
-        settings: Changes to them, by dotted name.
-        seed: Of everything random; fold k trains with seed + k − 1.
-        split_seed: Of the folds; ``seed`` if not given.
-        resume: Keep the folds that are finished, and go on with the others.
-        workers: Threads that prepare batches.
-        logger: Another place to log to.
-        console: Where the progress of training goes.
-        say: Told what was found, a sentence at a time.
-        progress: Told about reading and evaluation.
+        folds: Number of folds.
+        options: How to run each training. Fold k uses seed + k − 1; with ``resume``, finished
+            folds are kept.
+        config: Configuration to start from; chosen by the size of the data by default.
+        settings: Changes to the configuration, by dotted name.
+        **fields: Further fields of :class:`TableSpec` and :class:`RunOptions`.
+
+    Example:
+        >>> cross_validate("own.csv", ["logS"], "runs/cv", folds=5).metrics  # doctest: +SKIP
     """
-    if split not in ("random", "scaffold"):
-        raise GrassError(f"Folds are drawn: --split is random or scaffold, not {split!r}.")
+    spec, options = table_options(targets, options, fields)
+    if spec.split not in ("random", "scaffold"):
+        raise GrassError(f"With folds, --split is random or scaffold, not {spec.split!r}.")
+    if spec.val is not None or spec.test is not None:
+        raise GrassError("Cross-validation uses a single table: leave out --val and --test.")
     out = Path(out)
-    check_folder(out, resume)
-    with reporting(progress) as report:
-        read = read_rows(
-            path,
-            targets,
-            smiles=smiles,
-            features=features,
-            descriptors=descriptors,
-            task=task,
-            bad_rows=bad_rows,
-            progress=report,
-        )
-    plan = _Plan(read, folds, split, shares, seed if split_seed is None else split_seed)
+    check_folder(out, options.resume)
+    with reporting(options.progress):
+        read = read_rows(path, spec)
+    splits = FoldSplits(read, folds, spec, options.seed)
     for fold in range(folds):  # before the first of them is trained for an hour
-        check_splits(list(plan.parts(fold).values()))
+        check_splits(list(splits.of_rows(fold).values()))
     with locked(out):
-        _keep(out, plan.table, resume)
+        _write_folds(out, splits.table, options.resume)
         for fold in range(folds):
-            folder, data = out / f"fold-{fold + 1}", plan.data(fold)
-            chosen = plan_table(data, config, settings)
+            folder, data = out / f"fold-{fold + 1}", splits.data(fold)
+            chosen = choose_table_config(data, config, settings)
             if fold == 0:
-                for sentence in (*data.said, describe(chosen)):
-                    say(sentence)
+                for sentence in (*data.summary, describe(chosen)):
+                    logger.info(sentence)
             if _finished(folder, chosen):
-                say(f"Fold {fold + 1} of {folds} is finished already.")
+                logger.info("Fold %d of %d is already finished.", fold + 1, folds)
                 continue
-            say(f"Fold {fold + 1} of {folds}.")
+            logger.info("Fold %d of %d.", fold + 1, folds)
+            resume = options.resume and (folder / "checkpoints").exists()
+            own = replace(options, seed=options.seed + fold, resume=resume)
             try:
-                train_table(
-                    data,
-                    chosen,
-                    folder,
-                    path,
-                    seed=seed + fold,
-                    resume=resume and (folder / "checkpoints").exists(),
-                    workers=workers,
-                    logger=logger,
-                    console=console,
-                    progress=progress,
-                )
+                train_table(data, chosen, folder, path, own)
             except Interrupted:
                 raise Interrupted(
-                    f"Stopped in fold {fold + 1} of {folds}; go on with --resume --out {out}."
+                    f"Stopped in fold {fold + 1} of {folds}; resume with --resume --out {out}."
                 ) from None
-        return summarize(out, read, plan.folds, folds)
+        return summarize(out, read, splits.folds, folds)
 
 
-class _Plan:
-    """Which rows test, validate and train in each fold."""
+class FoldSplits:
+    """Which rows train, validate and test in each fold.
 
-    def __init__(
-        self, read: ReadRows, count: int, split: str, shares: Sequence[float], seed: int
-    ) -> None:
-        self.read, self.shares, self.seed = read, shares, seed
+    Args:
+        read: The rows of the table.
+        count: Number of folds.
+        spec: How to draw the folds.
+        seed: Random seed, unless the spec has one.
+    """
+
+    def __init__(self, read: ReadRows, count: int, spec: TableSpec, seed: int) -> None:
+        self.read, self.shares = read, spec.shares
+        self.seed = seed if spec.split_seed is None else spec.split_seed
         usable = read.usable
         self.scaffolds = None
-        if split == "scaffold":
+        if spec.split == "scaffold":
             self.scaffolds = {number: scaffold(read.rows[number].smiles) for number in usable}
             drawn = group_folds(list(self.scaffolds.values()), count)
         else:
             classes = make_task(read.task).cells == "classes"
             labels = [read.values[number][0][0] for number in usable] if classes else None
-            drawn = random_folds(len(usable), count, seed, labels)
-        self.folds = dict(zip(usable, drawn, strict=True))  # of each usable row
+            drawn = random_folds(len(usable), count, self.seed, labels)
+        self.folds = dict(zip(usable, drawn, strict=True))  # usable row → fold
 
     @property
     def table(self) -> str:
@@ -275,12 +244,12 @@ class _Plan:
             ["file", "line", "fold"], [[row.file, row.line, fold + 1] for row, fold in rows]
         )
 
-    def parts(self, fold: int) -> dict[int, str]:
-        """The split of each row: the fold is tested on, and some of the rest validates."""
+    def of_rows(self, fold: int) -> dict[int, str]:
+        """The split of each usable row: the fold is the test set, part of the rest validates."""
         rest = [number for number, own in self.folds.items() if own != fold]
         train, val = self.shares[:2]
         if self.scaffolds is not None:
-            # So many parts of whole groups that one of them has about validation's share.
+            # As many parts of whole groups as give one of them about validation's share.
             groups = [self.scaffolds[number] or str(number) for number in rest]
             count = max(2, min(round((train + val) / val), len(set(groups))))
             part = group_folds(groups, count)
@@ -290,18 +259,18 @@ class _Plan:
         return dict.fromkeys(self.folds, "test") | dict(zip(rest, drawn, strict=True))
 
     def data(self, fold: int) -> TableData:
-        """The graphs of a fold's splits."""
-        parts = self.parts(fold)
-        rows = [replace(row, split=parts.get(n)) for n, row in enumerate(self.read.rows)]
+        """The graphs of a fold, in splits."""
+        splits = self.of_rows(fold)
+        rows = [replace(row, split=splits.get(n)) for n, row in enumerate(self.read.rows)]
         return in_splits(self.read, rows)
 
 
-def _keep(out: Path, table: str, resume: bool) -> None:
-    """Write which row is in which fold, or see that it is as it was."""
+def _write_folds(out: Path, table: str, resume: bool) -> None:
+    """Write the fold of each row; when resuming, check that it has not changed."""
     path = out / FOLDS
     if path.exists():
         if not resume:
-            raise GrassError(f"{out} holds a cross-validation: use --resume, or another --out.")
+            raise GrassError(f"{out} contains a cross-validation: use --resume or another --out.")
         if path.read_text("utf-8") != table:
             raise GrassError(
                 f"The cross-validation in {out} has other folds: resume it with the same table, "
@@ -314,7 +283,7 @@ def _keep(out: Path, table: str, resume: bool) -> None:
 
 
 def _finished(folder: Path, config: GRASSConfig) -> bool:
-    """Whether a fold is done, and with these settings."""
+    """Whether a fold is finished; raises if it used other settings."""
     if not (folder / "results.json").is_file():
         return False
     if load_model(folder).config != config:

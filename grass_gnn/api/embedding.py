@@ -1,59 +1,66 @@
-"""Representations of the molecules of a table, for other models to start from."""
+"""Embeddings of the molecules of a table, for use in other models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from grass_gnn.api.prediction import read_chunks, with_descriptors
+from grass_gnn.api.options import PredictOptions, check_names, with_fields
+from grass_gnn.api.prediction import RowSummary, read_chunks, with_descriptors
 from grass_gnn.data.tables.files import open_table
-from grass_gnn.data.tables.molecules import MAX_ATOMS, Molecule, MoleculeReader, ReadingPool
+from grass_gnn.data.tables.molecules import Molecule, MoleculeReader, ReadingPool
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_whole
-from grass_gnn.progress import Progress, silent
+from grass_gnn.progress import report_progress, reporting
 
 
 def embed_table(
     model: TrainedModel,
     source: str | Path,
     target: str | Path,
+    options: PredictOptions | None = None,
     *,
     level: str = "graph",
-    smiles: str | None = None,
-    rewirings: int = 16,
-    seed: int = 0,
-    deterministic: bool = False,
-    workers: int | None = None,
-    progress: Progress = silent,
-) -> tuple[int, int]:
-    """Write the embeddings of a table's molecules, and which row each belongs to.
+    **fields: Any,
+) -> RowSummary:
+    """Write the embeddings of a table's molecules or atoms to a file.
 
-    The file holds ``embedding`` [M, width], ``row`` [M] (from 0: rows that are no molecules have
-    no embedding) and, of nodes, ``atom`` [M], the number of the atom in its SMILES. A ``.npz`` is
-    NumPy's; a ``.parquet`` has a column for each dimension.
+    The file contains ``embedding`` [M, width], ``row`` [M] (from 0; unreadable rows have no
+    embedding) and, for nodes, ``atom`` [M], the index of the atom in its SMILES. A ``.npz`` is a
+    NumPy archive; a ``.parquet`` has one column per dimension.
 
-    Returns:
-        The number of rows, and of those that could not be read.
+    Args:
+        model: The trained model.
+        source: The table of molecules.
+        target: The ``.npz`` or ``.parquet`` file to write.
+        options: Rewirings, column of SMILES, ….
+        level: ``"graph"`` for molecules, ``"node"`` for atoms.
+        **fields: Further fields of :class:`PredictOptions`.
     """
+    check_names(fields, PredictOptions)
+    options = with_fields(options or PredictOptions(), fields)
     write = _writer(Path(target))
     schema = TableSchema.from_card(model.card)
     if schema is None:
         raise GrassError(f"The model in {model.folder} was not trained on molecules.")
-    if deterministic and level == "node":
+    if options.deterministic and level == "node":
         raise GrassError(
-            "Deterministic embeddings number atoms anew: they are for whole molecules."
+            "Deterministic embeddings renumber the atoms: they are available for whole molecules."
         )
     table = open_table(source)
-    column = table.place(smiles or schema.smiles, "--smiles")
+    column = table.place(options.smiles or schema.smiles, "--smiles")
     numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
-    reader = MoleculeReader(schema.features, canonical_order=deterministic, max_atoms=MAX_ATOMS)
+    reader = MoleculeReader(
+        schema.features, canonical_order=options.deterministic, max_atoms=options.max_atoms
+    )
     parts: dict[str, list[np.ndarray]] = {"embedding": [], "row": [], "atom": []}
     rows = failed = 0
-    with ReadingPool(reader, workers) as pool:
+    with reporting(options.progress), ReadingPool(reader, options.workers) as pool:
         for number, (chunk, found) in enumerate(read_chunks(table, column, pool)):
             usable: list[tuple[int, Molecule, list[float]]] = []
             for place, (row, molecule) in enumerate(zip(chunk, found, strict=True), rows):
@@ -64,13 +71,13 @@ def embed_table(
             failed += len(chunk) - len(usable)
             if usable:
                 graphs = [molecule.with_descriptors(values) for _, molecule, values in usable]
-                own_seed = seed + (number << 20)
-                x = model.embed(graphs, level, rewirings, own_seed, deterministic)
+                seed = options.seed + (number << 20)
+                x = model.embed(graphs, level, options.rewirings, seed, options.deterministic)
                 sizes = [1 if level == "graph" else len(m.x) for _, m, _ in usable]
                 parts["embedding"].append(x.numpy())
                 parts["row"].append(np.repeat([place for place, _, _ in usable], sizes))
                 parts["atom"].append(np.concatenate([np.arange(size) for size in sizes]))
-            progress("Embedding", rows, 0)
+            report_progress("Embedding", rows, 0)
     if not parts["embedding"]:
         raise GrassError(f"None of the {rows} rows of {source} is a molecule.")
     arrays = {name: np.concatenate(part) for name, part in parts.items()}
@@ -78,11 +85,11 @@ def embed_table(
         del arrays["atom"]
     with write_whole(target) as temporary:
         write(temporary, arrays)
-    return rows, failed
+    return RowSummary(rows, failed)
 
 
 def _writer(target: Path) -> Callable[[Path, dict[str, np.ndarray]], None]:
-    """How a file of this name is written."""
+    """The function that writes a file of this format."""
     if target.suffix == ".npz":
         return _write_npz
     if target.suffix == ".parquet":
@@ -97,7 +104,7 @@ def _writer(target: Path) -> Callable[[Path, dict[str, np.ndarray]], None]:
 
 
 def _write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with path.open("wb") as file:  # NumPy would add its ending to a name
+    with path.open("wb") as file:  # given a name, NumPy would append .npz
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""A trained model as bytes, for pickles: weights and card as a run folder has them, and no code."""
+"""Estimators with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from grass_gnn.api.fitting import fit_graphs
-from grass_gnn.api.graphs import GraphReader
+from grass_gnn.api.graphs import GraphReader, GraphSpec
 from grass_gnn.config import GRASSConfig, InputConfig
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import CARD, WEIGHTS, TrainedModel, load_model, save_model
 from grass_gnn.progress import silent
 from grass_gnn.tasks import Regression, kind_of_classes
+from grass_gnn.training.options import RunOptions
 
 
 def to_bytes(trained: TrainedModel) -> dict[str, bytes]:
-    """The two files of a model, by their names."""
+    """The files of a model (weights and card, no code), which pickles store."""
     details = {
         n: v for n, v in trained.card.items() if n not in ("format", "weights_sha256", "config")
     }
@@ -33,7 +34,7 @@ def to_bytes(trained: TrainedModel) -> dict[str, bytes]:
 
 
 def from_bytes(files: dict[str, bytes]) -> TrainedModel:
-    """The model that :func:`to_bytes` wrote."""
+    """The model that :func:`to_bytes` serialised."""
     with tempfile.TemporaryDirectory() as folder:
         for name in (WEIGHTS, CARD):
             (Path(folder) / name).write_bytes(files[name])
@@ -54,24 +55,24 @@ except ImportError as error:
 
 
 class _GRASSEstimator(BaseEstimator):
-    """What both estimators share.
+    """Base class of the two estimators.
 
     Args:
-        epochs: Number of epochs at most; this and the next four by the size of the data if not
-            given.
-        learning_rate: Its peak.
-        batch_size: Graphs a step.
-        layers: Depth of the network.
-        width: Width of nodes and edges.
+        epochs: Maximum number of epochs; this and the next four are chosen by the size of the data
+            by default.
+        learning_rate: Peak learning rate.
+        batch_size: Graphs per batch.
+        layers: Number of layers.
+        width: Width of node and edge representations.
         settings: Any other settings, by dotted name.
-        config: Settings to start from, instead of the defaults by size.
-        validation_fraction: Share of the training data that early stopping looks at.
-        rewirings: Random rewirings that predictions are averaged over; each follows from its graph
-            alone, so that a prediction does not depend on the others.
-        features: Vocabulary of molecules, ``"ogb"`` or ``"zinc"``.
-        node_features: Attributes of NetworkX nodes that are numbers.
-        edge_features: Attributes of NetworkX edges that are numbers.
-        random_state: Of everything random.
+        config: Configuration to start from, instead of the defaults by size.
+        validation_fraction: Fraction of the training data used for early stopping.
+        rewirings: Number of random rewirings to average predictions over. They are derived from
+            each graph alone, so that a prediction does not depend on the other graphs.
+        features: Atom and bond features of molecules, ``"ogb"`` or ``"zinc"``.
+        node_features: Numeric attributes of NetworkX nodes.
+        edge_features: Numeric attributes of NetworkX edges.
+        random_state: Random seed.
 
     Attributes:
         model_: The :class:`grass_gnn.TrainedModel`.
@@ -116,20 +117,20 @@ class _GRASSEstimator(BaseEstimator):
         task: str,
         labels: Any = None,
     ) -> None:
-        """Train on graphs with targets; ``labels``, if any, are shared out fairly."""
+        """Train on graphs with targets; ``labels``, if given, stratify the validation set."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         for data, target in zip(graphs, targets, strict=True):
             data.y = target
         if len(graphs) < 2:
             raise ValueError(f"GRASS needs at least two graphs, but there is only {len(graphs)}.")
-        held = max(1, round(self.validation_fraction * len(graphs)))
+        count = max(1, round(self.validation_fraction * len(graphs)))
         rows = np.arange(len(graphs))
         if labels is not None:
             counts = np.bincount(labels)
-            if counts.min() < 2 or min(held, len(graphs) - held) < len(counts):
-                labels = None  # too few to share out
-        train, val = train_test_split(rows, test_size=held, random_state=seed, stratify=labels)
-        held_out = [graphs[row] for row in val]
+            if counts.min() < 2 or min(count, len(graphs) - count) < len(counts):
+                labels = None  # too few to stratify
+        train, val = train_test_split(rows, test_size=count, random_state=seed, stratify=labels)
+        validation = [graphs[row] for row in val]
         given = {
             "training.epochs": self.epochs,
             "training.learning_rate": self.learning_rate,
@@ -141,15 +142,12 @@ class _GRASSEstimator(BaseEstimator):
         with tempfile.TemporaryDirectory() as folder:
             run = Path(folder) / "run"
             fit_graphs(
-                {"train": [graphs[row] for row in train], "val": held_out, "test": held_out},
+                {"train": [graphs[row] for row in train], "val": validation, "test": validation},
+                GraphSpec("graph", task, input=features),
                 run,
-                "graph",
-                task,
+                RunOptions(seed=seed, progress=silent),
                 config=self.config,
                 settings={**chosen, **(self.settings or {})},
-                seed=seed,
-                progress=silent,
-                features=features,
             )
             self.model_: TrainedModel = replace(load_model(run), folder=None)
 
@@ -158,7 +156,7 @@ class _GRASSEstimator(BaseEstimator):
         return GraphReader(self.features, tuple(self.node_features), tuple(self.edge_features))
 
     def _predict(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Values or probabilities, and their deviations over rewirings [M, outputs] each."""
+        """Values or probabilities and their std over rewirings, [M, outputs] each."""
         check_is_fitted(self, "model_")
         graphs = self._reader.read(X)
         mean, std = self.model_.predict(graphs, self.rewirings, deterministic=True)
@@ -179,12 +177,12 @@ class _GRASSEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.string = True
-        tags.no_validation = True  # there is no array to validate
+        tags.no_validation = True  # X is not an array
         return tags
 
 
 class GRASSRegressor(RegressorMixin, _GRASSEstimator):
-    """GRASS for numbers: one target or several, some of which may be missing (NaN).
+    """GRASS regressor for one target or several; targets may be missing (NaN).
 
     Example:
         >>> model = GRASSRegressor(epochs=50, random_state=0)  # doctest: +SKIP
@@ -192,7 +190,7 @@ class GRASSRegressor(RegressorMixin, _GRASSEstimator):
     """
 
     def fit(self, X: Sequence[Any], y: Any) -> Self:
-        """Train on molecules or graphs X [M] and their numbers y, [M] or [M, targets]."""
+        """Train on molecules or graphs X [M] and their targets y, [M] or [M, targets]."""
         graphs = self._reader.read(X)
         values = check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite="allow-nan")
         check_consistent_length(graphs, values)
@@ -208,7 +206,7 @@ class GRASSRegressor(RegressorMixin, _GRASSEstimator):
         return self
 
     def predict(self, X: Sequence[Any], return_std: bool = False) -> Any:
-        """The mean over rewirings, and with ``return_std`` its standard deviation, shaped as y."""
+        """The mean over rewirings, with ``return_std`` also the std; shaped like y."""
         found = self._predict(X)
         mean, std = (part[:, 0] if self._flat else part for part in found)
         return (mean, std) if return_std else mean
@@ -220,7 +218,7 @@ class GRASSRegressor(RegressorMixin, _GRASSEstimator):
 
 
 class GRASSClassifier(ClassifierMixin, _GRASSEstimator):
-    """GRASS for two classes or more, of any names.
+    """GRASS classifier for two or more classes.
 
     Example:
         >>> model = GRASSClassifier(random_state=0).fit(smiles, toxic)  # doctest: +SKIP
@@ -244,14 +242,14 @@ class GRASSClassifier(ClassifierMixin, _GRASSEstimator):
         return self
 
     def predict_proba(self, X: Sequence[Any], return_std: bool = False) -> Any:
-        """Probabilities of ``classes_`` [M, classes], and their deviations over rewirings."""
+        """Probabilities of ``classes_`` [M, classes], with ``return_std`` also their std."""
         mean, std = self._predict(X)
-        if len(self.classes_) == 2:  # that of the second is what a binary model says
+        if len(self.classes_) == 2:  # a binary model predicts the probability of the second class
             mean, std = np.hstack([1 - mean, mean]), np.hstack([std, std])
         return (mean, std) if return_std else mean
 
     def predict(self, X: Sequence[Any], return_std: bool = False) -> Any:
-        """The likeliest classes [M], and with ``return_std`` the deviation of their probability."""
+        """The most probable classes [M], with ``return_std`` also the std of their probability."""
         mean, std = self.predict_proba(X, return_std=True)
         best = mean.argmax(axis=1)
         names = self.classes_[best]

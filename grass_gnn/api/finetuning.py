@@ -1,82 +1,93 @@
-"""Where a fine-tuned run starts: the weights of another, and what its data must have in common."""
+"""Fine-tuning: train a model further on other data, with a new head."""
 
 from __future__ import annotations
 
+import logging
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from torch_geometric.data import Data
 
-from grass_gnn.api.fitting import Graphs, train_graphs, train_table
-from grass_gnn.api.graphs import divide, infer_graph_task, infer_input, read_graphs
-from grass_gnn.api.settings import plan, suited_settings
+from grass_gnn.api.fitting import class_names, graph_options, train_graphs, train_table
+from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
+from grass_gnn.api.options import table_options
+from grass_gnn.api.settings import choose_config, default_settings_for
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.files import is_table, open_table
 from grass_gnn.data.tables.schema import TableSchema
-from grass_gnn.data.tables.splits import DEFAULT_SHARES
+from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel, load_model
 from grass_gnn.files import read_json, write_json
 from grass_gnn.nn.model import BODY, GRASS, FrozenGRASS
-from grass_gnn.progress import Progress, reporting
+from grass_gnn.progress import reporting
 from grass_gnn.training.build import build_model
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, check_folder
 
+logger = logging.getLogger(__name__)
+
 FILE = "start.json"
-GENTLER = 5  # what the learning rate of trained weights is divided by
-# Settings that leave the layers, and what they are fed with, as they are.
+RATE_DIVISOR = 5  # pretrained weights are trained at a lower learning rate
+# Settings that change neither the layers nor their inputs.
 _FREE = ("training.", "evaluation.", "task.loss", "task.metric")
 _FREE_OF_MODEL = ("model.head_hidden", "model.edge_removal", "model.checkpoint")
 
 
 @dataclass(frozen=True)
-class Start:
-    """A trained model to start from, and whether all but a new head is frozen."""
+class Pretrained:
+    """A trained model to start from.
+
+    Args:
+        source: The trained model.
+        freeze: Whether to freeze everything except the new head.
+    """
 
     source: TrainedModel
     freeze: bool = False
 
-    def plan(
+    def choose_config(
         self,
-        graphs: Any,
+        graphs: Sequence[Data],
         features: InputConfig,
         task: TaskConfig,
         settings: Mapping[str, Any] | None = None,
     ) -> GRASSConfig:
-        """The source's settings, but training by the size of the new data, and gently.
+        """The source's configuration, with training settings that suit the new data.
 
         Args:
             graphs: The new training graphs.
-            features: What they come with.
+            features: Their features.
             task: The new task.
-            settings: Changes, by dotted name, that leave the layers as they are.
+            settings: Changes by dotted name, which must not affect the layers.
         """
         settings = dict(settings or {})
         for name in settings:
             if not name.startswith(_FREE) and name not in _FREE_OF_MODEL:
                 raise GrassError(
-                    f"The setting {name} cannot be changed: the layers and their inputs are those "
-                    f"of {self.name}."
+                    f"The setting {name} cannot be changed: {self.name} determines the layers "
+                    "and their inputs."
                 )
-        suited = {
+        chosen = {
             name: value
-            for name, value in suited_settings(graphs).items()
+            for name, value in default_settings_for(graphs).items()
             if name in ("training.batch_size", "training.epochs", "training.patience")
         }
-        # A new head alone may learn as fast as before; trained layers are to be moved a little.
-        rate = self.source.config.training.learning_rate / (1 if self.freeze else GENTLER)
-        config = self.source.config.override({**suited, "training.learning_rate": rate})
-        return plan(graphs, features, task, config, settings)
+        # A new head can learn at the full rate; pretrained layers should change only a little.
+        rate = self.source.config.training.learning_rate / (1 if self.freeze else RATE_DIVISOR)
+        config = self.source.config.override({**chosen, "training.learning_rate": rate})
+        return choose_config(graphs, features, task, config, settings)
 
     def build(self, config: GRASSConfig, data: PreparedData, seed: int) -> GRASS:
-        """A model with the source's layers and a new head.
+        """Build a model with the source's layers and a new head.
 
-        Frozen layers keep their norms' statistics. Others collect them anew, from the new graphs.
+        Frozen layers keep the statistics of their norms; otherwise these are collected again from
+        the new graphs.
         """
         fresh = build_model(config, data, seed)
         source, own = self.source.model.state_dict(), fresh.state_dict()
@@ -87,17 +98,17 @@ class Start:
             if name.split(".")[0] in BODY and (self.freeze or name in learned)
         }
         if self.freeze and {"pooling.scales"} <= own.keys() & source.keys():
-            kept["pooling.scales"] = source["pooling.scales"]  # so that embeddings stay the same
+            kept["pooling.scales"] = source["pooling.scales"]  # keeps the embeddings unchanged
         assert isinstance(fresh, GRASS)
         model = FrozenGRASS(config) if self.freeze else fresh
         model.load_state_dict({**own, **kept})
         return model
 
     def check_features(self, given: InputConfig) -> InputConfig:
-        """The features of the source, if graphs with the given ones fit them.
+        """The features of the source, after checking that the given ones are compatible.
 
         Raises:
-            GrassError: They do not.
+            GrassError: They are not.
         """
         known = self.source.config.input
         for what, mine, other in (
@@ -112,10 +123,10 @@ class Start:
         return known.model_copy(update={"descriptors": given.descriptors})
 
     def record(self, folder: Path, resume: bool) -> dict[str, Any]:
-        """Write into a run folder where it starts; a resumed run must have started there.
+        """Record the source in a run folder.
 
         Raises:
-            GrassError: It started elsewhere.
+            GrassError: A run to be resumed started from another model.
         """
         start = {
             "run": str(self.source.folder),
@@ -128,7 +139,7 @@ class Start:
                 if before.get(what) != start[what]:
                     raise GrassError(
                         f"The run in {folder} started from {before.get('run')}"
-                        f"{', frozen' if before.get('frozen') else ''}: resume it so."
+                        f"{' with --freeze' if before.get('frozen') else ''}: resume it like that."
                     )
             return before
         write_json(folder / FILE, start)
@@ -136,16 +147,16 @@ class Start:
 
     @property
     def name(self) -> str:
-        """How sentences call the source."""
+        """The source as messages call it."""
         return "the model" if self.source.folder is None else f"the run in {self.source.folder}"
 
     def describe(self, config: GRASSConfig) -> str:
-        """What is trained, from where and how fast, in a sentence."""
+        """What is trained and at which learning rate, in one sentence."""
         trained = "a new head on frozen layers" if self.freeze else "all layers and a new head"
         rate, before = config.training.learning_rate, self.source.config.training.learning_rate
         return (
-            f"Start: {self.name}. To be trained: {trained}, at a learning rate of {rate:.3g} "
-            f"(there: {before:.3g})."
+            f"Fine-tuning {self.name}: training {trained} with learning rate {rate:.3g} "
+            f"(originally {before:.3g})."
         )
 
 
@@ -162,149 +173,99 @@ def finetune(
     target: str | Sequence[str] = (),
     freeze: bool = False,
     level: str | None = None,
-    task: str | None = None,
-    shares: Sequence[float] = DEFAULT_SHARES,
     settings: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    resume: bool = False,
-    progress: Progress | None = None,
-    **table_options: Any,
+    **options: Any,
 ) -> TrainedModel:
-    """Train a model further, on other data, with a new head for their targets.
+    """Train a model further on other data, with a new head for the new targets.
 
-    Features, encoding, rewiring and layers are those of the model to start from.
+    Features, encoding, rewiring and layers are those of the pretrained model.
 
     Args:
-        run: The folder of a run, or a model, to start from.
-        data: What :func:`grass_gnn.fit` takes: graphs, a file of them, or a table of molecules.
-        out: The run folder; if not given, only the model that is returned remains.
-        target: Of a table, the column or columns to learn.
-        freeze: Train the new head alone; layers, and the statistics of their norms, stay as they
-            are. If not, all weights are trained and the norms' statistics are those of the new
-            graphs.
-        level: What has a target: ``"graph"``, ``"node"`` or ``"edge"``; inferred if not given.
-        task: Kind of the task; inferred if not given.
-        shares: Shares of training, validation and test, where they are drawn.
+        run: The run folder of the pretrained model, or the model itself.
+        data: Graphs, a file of graphs, or a table of molecules, as for :func:`grass_gnn.fit`.
+        out: The run folder; by default nothing is kept but the returned model.
+        target: Column or columns of a table to predict.
+        freeze: Freeze the layers and the statistics of their norms, and train only the new head.
+            Otherwise all weights are trained, and the statistics are those of the new graphs.
+        level: What the targets belong to: ``"graph"``, ``"node"`` or ``"edge"``; inferred by
+            default.
         settings: Changes by dotted name, of ``training``, ``evaluation`` and the head.
-        seed: Of everything random.
-        resume: Go on with an interrupted run.
-        progress: Told what is done; a bar on a terminal if not given.
-        table_options: Of a table, what else :func:`finetune_table` takes.
+        **options: Fields of :class:`RunOptions` and :class:`TableSpec`, as for
+            :func:`grass_gnn.fit`.
 
     Example:
         >>> model = finetune("runs/logS", "own.csv", target="pKa", freeze=True)  # doctest: +SKIP
     """
-    given: dict[str, Any] = {"shares": shares, "task": task, "settings": settings, "seed": seed}
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
-            given |= {"target": target, "freeze": freeze, "level": level, "progress": progress}
-            found = finetune(run, data, Path(folder) / "run", **given, **table_options)
-            return replace(found, folder=None)
-    start = Start(run if isinstance(run, TrainedModel) else load_model(run), freeze)
-    out = Path(out)
-    given |= {"resume": resume, "progress": progress}
+            options |= {"target": target, "freeze": freeze, "level": level, "settings": settings}
+            return replace(finetune(run, data, Path(folder) / "run", **options), folder=None)
+    pretrained = Pretrained(run if isinstance(run, TrainedModel) else load_model(run), freeze)
     if isinstance(data, (str, Path)) and is_table(data):
-        targets = [target] if isinstance(target, str) else list(target)
-        finetune_table(start, data, targets, out, **given, **table_options)
+        finetune_table(pretrained, data, target, out, settings=settings, **options)
         return load_model(out)
-    if table_options or target:
-        unused = ", ".join([*table_options, *(["target"] if target else [])])
-        raise GrassError(f"Of a list of graphs, there is no use for {unused}.")
     graphs = read_graphs(data) if isinstance(data, (str, Path)) else data
-    _finetune_graphs(start, graphs, out, level, **given)
+    spec, run_options = graph_options(level, target, options)
+    finetune_graphs(pretrained, graphs, spec, out, run_options, settings)
     return load_model(out)
 
 
 def finetune_table(
-    start: Start,
+    pretrained: Pretrained,
     path: str | Path,
-    targets: Sequence[str],
-    out: Path,
+    targets: TableSpec | str | Sequence[str],
+    out: str | Path,
+    options: RunOptions | None = None,
     *,
-    smiles: str | None = None,
     settings: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    resume: bool = False,
-    workers: int = 1,
-    logger: str | None = None,
-    console: Console | None = None,
-    say: Callable[[str], None] = lambda sentence: None,
-    progress: Progress | None = None,
-    **reading: Any,
+    **fields: Any,
 ) -> Run:
-    """Train a model further on a table of molecules, and leave a run folder.
+    """Fine-tune a model on a table of molecules and write a run folder.
 
     Args:
-        start: What to start from, a model that was trained on molecules.
+        pretrained: The model to start from; it must have been trained on molecules.
         path: The table.
-        targets: Columns to learn.
+        targets: Columns to predict, or a :class:`TableSpec`. The features are those of the
+            pretrained model, and so is the column of SMILES if the table has it.
         out: The run folder.
-        smiles: Column of SMILES; that of the start, or found by its name, if not given.
-        settings: Changes to the settings, by dotted name.
-        seed: Of everything random.
-        resume: Go on with an interrupted run.
-        workers: Threads that prepare batches.
-        logger: Another place to log to.
-        console: Where the progress of training goes.
-        say: Told what was found, a sentence at a time.
-        progress: Told about reading and evaluation; a bar on a terminal if not given.
-        reading: What else :func:`read_tables` takes, but for the features, which are the start's.
+        options: How to run the training.
+        settings: Changes to the configuration, by dotted name.
+        **fields: Further fields of :class:`TableSpec` and :class:`RunOptions`.
     """
-    check_folder(out, resume)
-    schema = TableSchema.from_card(start.source.card)
+    spec, options = table_options(targets, options, fields)
+    out = Path(out)
+    check_folder(out, options.resume)
+    schema = TableSchema.from_card(pretrained.source.card)
     if schema is None:
-        raise GrassError(f"A table needs a model of molecules, which {start.name} is not.")
-    if smiles is None and schema.smiles in open_table(path).columns:
-        smiles = schema.smiles
-    with reporting(progress) as report:
-        data = read_tables(
-            path,
-            targets,
-            smiles=smiles,
-            features=schema.features,
-            seed=seed,
-            progress=report,
-            **reading,
-        )
-    for sentence in data.said:
-        say(sentence)
-    features = start.source.config.input.model_copy(
+        raise GrassError(f"A table needs a model of molecules, which {pretrained.name} is not.")
+    if spec.smiles is None and schema.smiles in open_table(path).columns:
+        spec = replace(spec, smiles=schema.smiles)
+    with reporting(options.progress):
+        data = read_tables(path, replace(spec, features=schema.features), options.seed)
+    for sentence in data.summary:
+        logger.info(sentence)
+    features = pretrained.source.config.input.model_copy(
         update={"descriptors": len(data.schema.descriptors)}
     )
-    config = start.plan(data.splits["train"], features, data.task, settings)
-    say(start.describe(config))
-    return train_table(
-        data,
-        config,
-        out,
-        path,
-        seed=seed,
-        resume=resume,
-        start=start,
-        workers=workers,
-        logger=logger,
-        console=console,
-        progress=progress,
-    )
+    config = pretrained.choose_config(data.splits["train"], features, data.task, settings)
+    logger.info(pretrained.describe(config))
+    return train_table(data, config, out, path, options, pretrained)
 
 
-def _finetune_graphs(
-    start: Start,
+def finetune_graphs(
+    pretrained: Pretrained,
     data: Graphs,
-    out: Path,
-    level: str | None,
-    task: str | None,
-    shares: Sequence[float],
-    settings: Mapping[str, Any] | None,
-    seed: int,
-    resume: bool,
-    progress: Progress | None,
-) -> None:
-    check_folder(out, resume)
-    splits = divide(data, level, shares, seed)
-    graphs = list({id(one): one for part in splits.values() for one in part}.values())
-    features = start.check_features(infer_input(graphs))
-    found = infer_graph_task(graphs, level, task)
-    config = start.plan(splits["train"], features, found, settings)
-    card = {"classes": graphs[0].get("classes") or []}
-    train_graphs(splits, config, out, seed, resume, card=card, start=start, progress=progress)
+    spec: GraphSpec,
+    out: str | Path,
+    options: RunOptions | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Run:
+    """Fine-tune a model on PyG graphs and write a run folder."""
+    options = options or RunOptions()
+    check_folder(Path(out), options.resume)
+    splits = split_graphs(data, spec, options.seed)
+    inferred, task = spec.infer(splits)
+    features = pretrained.check_features(inferred)
+    config = pretrained.choose_config(splits["train"], features, task, settings)
+    card = {"classes": class_names(splits)}
+    return train_graphs(splits, config, out, options, card=card, pretrained=pretrained)

@@ -1,4 +1,8 @@
-"""Other ways to write a graph: NetworkX, a pair of tables, a file of saved graphs."""
+"""Graphs from NetworkX, tables or files, and what can be inferred from them.
+
+Features, task and prediction level are inferred from tensors; graphs are split at random or by
+their masks.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,6 +24,7 @@ from grass_gnn.data.checking import check_sizes, number_tensor
 from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number
 from grass_gnn.data.tables.molecules import FEATURES, MoleculeReader, UnreadableMolecule
 from grass_gnn.data.tables.schema import TableSchema, infer_task
+from grass_gnn.data.tables.spec import DEFAULT_SHARES
 from grass_gnn.data.tables.splits import random_split
 from grass_gnn.errors import GrassError, first_line
 from grass_gnn.tasks import TASKS, kind_of_tensor, make_task
@@ -31,14 +36,15 @@ def from_networkx(
     node_features: Sequence[str] = (),
     edge_features: Sequence[str] = (),
 ) -> Data:
-    """A PyG graph from a NetworkX one; nodes keep the order in which NetworkX lists them.
+    """Convert a NetworkX graph into a PyG graph; the order of the nodes is kept.
 
     Args:
-        graph: A ``Graph``, ``DiGraph`` or multigraph; edges of an undirected one go both ways.
-        target: Node attribute to learn: a number, or the name of a class. Nodes without it are
-            predicted and not trained on.
-        node_features: Node attributes that are numbers.
-        edge_features: Edge attributes that are numbers.
+        graph: A ``Graph``, ``DiGraph`` or multigraph; undirected edges are added in both
+            directions.
+        target: Node attribute to predict: a number or the name of a class. Nodes without it are
+            predicted but not trained on.
+        node_features: Numeric node attributes.
+        edge_features: Numeric edge attributes.
     """
     nodes = list(graph.nodes)
     place = {node: number for number, node in enumerate(nodes)}
@@ -70,29 +76,27 @@ def read_graph(
     *,
     directed: bool = False,
 ) -> Data:
-    """A graph from a table of nodes and one of edges.
+    """Read a graph from a table of nodes and a table of edges.
 
-    The first column of ``nodes`` names each node, the first two of ``edges`` name the ends of each
-    edge; all other columns are features, which must be numbers, but for the target.
+    The first column of ``nodes`` names the nodes, the first two columns of ``edges`` name the ends
+    of each edge. All other columns except the target are numeric features.
 
     Args:
         nodes: The table of nodes.
         edges: The table of edges.
-        target: The column of ``nodes`` to learn.
-        directed: Whether an edge goes one way only.
+        target: The column of ``nodes`` to predict.
+        directed: Whether edges are directed.
     """
     table, links = open_table(nodes), open_table(edges)
     if len(links.columns) < 2:
-        raise GrassError(f"{links.path} has one column, but an edge has two ends.")
+        raise GrassError(f"{links.path} has one column, but an edge needs two.")
     where = None if target is None else table.place(target, "target")
     columns = [place for place in range(1, len(table.columns)) if place != where]
     place: dict[str, int] = {}
     x, labels = [], []
     for row in table:
         if row.cells[0] in place:
-            raise GrassError(
-                f"{table.path}, line {row.line}: the node {row.cells[0]!r} is there twice."
-            )
+            raise GrassError(f"{table.path}, line {row.line}: duplicate node {row.cells[0]!r}.")
         place[row.cells[0]] = len(place)
         x.append([_number(table, row.line, row.cells[column]) for column in columns])
         labels.append("" if where is None else row.cells[where])
@@ -120,36 +124,41 @@ def read_graph(
     return data
 
 
-def read_graphs(path: str | Path) -> list[Data]:
-    """PyG graphs that ``torch.save`` wrote: a list of them, or one.
+def is_graph_file(path: str | Path) -> bool:
+    """Whether a file name is that of saved PyG graphs."""
+    return Path(path).suffix.lower() in (".pt", ".pth")
 
-    Only tensors and PyG's own classes are read from the file, never code.
+
+def read_graphs(path: str | Path) -> list[Data]:
+    """Read PyG graphs that were saved with ``torch.save``: a list of graphs, or a single one.
+
+    Only tensors and PyG's own classes are loaded, so that untrusted files cannot run code.
     """
     path = Path(path)
     try:
         found = load_tensors_only(path)
     except FileNotFoundError:
         raise GrassError(f"There is no file {path}.") from None
-    except Exception as error:  # whatever torch may meet in a damaged file
+    except Exception as error:  # torch raises many kinds for damaged files
         reason = first_line(error)
         raise GrassError(
-            f"The file {path} holds no graphs that can be read safely: {reason}."
+            f"The file {path} contains no graphs that can be read safely: {reason}."
         ) from None
     graphs = [found] if isinstance(found, Data) else found
-    if not isinstance(graphs, (list, tuple)) or not all(_is_whole(graph) for graph in graphs):
-        raise GrassError(f"The file {path} holds no list of PyG graphs.")
+    if not isinstance(graphs, (list, tuple)) or not all(_is_graph(graph) for graph in graphs):
+        raise GrassError(f"The file {path} does not contain a list of PyG graphs.")
     return list(graphs)
 
 
-def _is_whole(graph: Any) -> bool:
-    try:  # of a file that was changed, an object may lack what PyG itself always sets
+def _is_graph(graph: Any) -> bool:
+    try:  # objects in a manipulated file may lack attributes that PyG always sets
         return isinstance(graph, Data) and isinstance(graph.to_dict(), dict)
     except (AttributeError, RuntimeError, TypeError):
         return False
 
 
 def _set_targets(data: Data, cells: Sequence[str]) -> None:
-    """Targets of nodes from text: ``y`` [n], the names of its classes, and which are known."""
+    """Set ``y`` [n], ``known_mask`` [n] and the class names from text."""
     found, names, _ = infer_task({"target": cells})
     task = make_task(found)
     schema = TableSchema(smiles="", targets=["target"], classes=names)
@@ -187,7 +196,7 @@ _LEVELS = ("graph", "node", "edge")
 
 
 def infer_input(graphs: Sequence[Data]) -> InputConfig:
-    """The features of nodes, of edges and of whole graphs."""
+    """Infer the node, edge and graph features."""
     descriptors = graphs[0].get("descriptors")
     return InputConfig(
         nodes=_infer_features("node", [data.x for data in graphs]),
@@ -197,7 +206,7 @@ def infer_input(graphs: Sequence[Data]) -> InputConfig:
 
 
 def _infer_features(what: str, tensors: Sequence[Tensor | None]) -> FeatureConfig:
-    """Integers are categories; other numbers one-hot, if each row has a single 1, or continuous."""
+    """Integers are categories; floats are one-hot if each row has a single 1, else continuous."""
     given = [tensor for tensor in tensors if tensor is not None]
     if not given:
         return FeatureConfig()
@@ -214,12 +223,12 @@ def _infer_features(what: str, tensors: Sequence[Tensor | None]) -> FeatureConfi
     rows = torch.cat([tensor for tensor in flat if tensor.size(0)] or flat[:1])  # [M, columns]
     if not rows.is_floating_point():
         if rows.numel() and int(rows.min()) < 0:
-            raise GrassError(f"A {what} feature is negative, but categories count from 0.")
+            raise GrassError(f"A {what} feature is negative, but categories start at 0.")
         largest = rows.max(dim=0).values.tolist() if rows.size(0) else [0] * rows.size(1)
         if max(largest, default=0) >= MOST_CATEGORIES:
             raise GrassError(
                 f"A {what} feature is {max(largest):,}, too large for a category: "
-                "write quantities as floats."
+                "store quantities as floats."
             )
         return _features("index", [int(value) + 1 for value in largest])
     one_hot = bool(((rows == 0) | (rows == 1)).all()) and bool((rows.sum(dim=1) == 1).all())
@@ -233,7 +242,7 @@ def _features(kind: str, sizes: list[int]) -> FeatureConfig:
 
 
 def infer_level(graphs: Sequence[Data]) -> str:
-    """What has a target, by how many there are: one a graph, a node, or an edge."""
+    """Infer from the number of targets whether they belong to graphs, nodes or edges."""
     nodes, edges = check_sizes(graphs)
     counts = []
     for number, data in enumerate(graphs):
@@ -252,12 +261,13 @@ def infer_level(graphs: Sequence[Data]) -> str:
 def infer_graph_task(
     graphs: Sequence[Data], level: str | None = None, kind: str | None = None
 ) -> TaskConfig:
-    """The task that the targets ``y`` pose.
+    """Infer the task from the targets ``y``.
 
     Args:
-        graphs: All graphs, of all splits.
-        level: ``"graph"``, ``"node"`` or ``"edge"``, if that is not to be inferred.
-        kind: Kind of the task, if that is not to be inferred.
+        graphs: The graphs of all splits.
+        level: ``"graph"``, ``"node"`` or ``"edge"``; inferred by default.
+        kind: Kind of the task; inferred by default (integers are classes, floats are quantities,
+            zeros and ones are labels).
     """
     level = _check_level(level) or infer_level(graphs)
     if kind is not None and kind not in TASKS:
@@ -271,7 +281,7 @@ def infer_graph_task(
         parts = [y.flatten(1) if y.dim() > 1 else y.reshape(-1, 1) for y in values]
     if len(widths := {part.size(1) for part in parts}) > 1:
         few, many = min(widths), max(widths)
-        raise GrassError(f"Some targets y have {few} values a {level}, others have {many}.")
+        raise GrassError(f"Some targets y have {few} values per {level}, others have {many}.")
     for number, (data, part) in enumerate(zip(graphs, parts, strict=True)):
         _check_masks(number, data, len(part))
     rows = torch.cat(parts)  # [M, outputs]
@@ -293,43 +303,73 @@ def _check_masks(number: int, data: Data, rows: int) -> None:
         if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.shape != (rows,):
             raise GrassError(
                 f"The {name} of graph {number} must be boolean of shape [{rows}] "
-                "(of several splits, choose one)."
+                "(select one if there are several splits)."
             )
 
 
 def _check_level(level: str | None) -> str | None:
     if level not in (None, *_LEVELS):
-        raise GrassError(f"What has a target is one of {', '.join(_LEVELS)}, not {level!r}.")
+        raise GrassError(f"The level is one of {', '.join(_LEVELS)}, not {level!r}.")
     return level
 
 
-def divide(
-    graphs: Sequence[Data] | Mapping[str, Sequence[Data]] | Data,
-    level: str | None,
-    shares: Sequence[float],
-    seed: int,
-) -> dict[str, list[Data]]:
-    """The graphs of three splits.
+Graphs: TypeAlias = Sequence[Data] | Mapping[str, Sequence[Data]] | Data
 
-    A mapping of splits is taken as it is, a list is divided at random. Of a single graph the nodes
-    (or edges) are divided: by its masks if it has any, at random if not.
+
+@dataclass(frozen=True)
+class GraphSpec:
+    """What graphs contain and how they are split; whatever is not given is inferred.
+
+    Args:
+        level: What the targets belong to: ``"graph"``, ``"node"`` or ``"edge"``.
+        task: Kind of the task, such as ``"regression"``.
+        shares: Fractions of the training, validation and test set.
+        split_seed: Random seed of the split; by default that of the run.
+        input: The features of nodes and edges.
+    """
+
+    level: str | None = None
+    task: str | None = None
+    shares: Sequence[float] = DEFAULT_SHARES
+    split_seed: int | None = None
+    input: InputConfig | None = None
+
+    def infer(self, splits: Mapping[str, Sequence[Data]]) -> tuple[InputConfig, TaskConfig]:
+        """The features and the task of the graphs of all splits."""
+        graphs = distinct(splits)
+        return self.input or infer_input(graphs), infer_graph_task(graphs, self.level, self.task)
+
+
+def distinct(splits: Mapping[str, Sequence[Data]]) -> list[Data]:
+    """The graphs of all splits; a graph that is in several splits counts once."""
+    return list({id(graph): graph for part in splits.values() for graph in part}.values())
+
+
+def split_graphs(graphs: Graphs, spec: GraphSpec, seed: int) -> dict[str, list[Data]]:
+    """Split graphs into training, validation and test set.
+
+    A mapping of splits is used as it is; a list is split at random. For a single graph, the nodes
+    (or edges) are split, by its masks if it has any and at random otherwise.
     """
     if isinstance(graphs, Mapping):
         if missing := [split for split in SPLITS if not len(graphs.get(split, ()))]:
-            raise GrassError(f"There are no graphs in {', '.join(missing)}: all three are needed.")
+            raise GrassError(f"The splits {', '.join(missing)} are empty: all three are needed.")
         return {split: list(graphs[split]) for split in SPLITS}
     found = [graphs] if isinstance(graphs, Data) else list(_each(graphs))
     check_sizes(found)
+    seed = seed if spec.split_seed is None else spec.split_seed
     if len(found) == 1:
-        single = [_with_masks(found[0], level, shares, seed)]
+        single = [_with_masks(found[0], spec, seed)]
         return dict.fromkeys(SPLITS, single)  # one list: it is stored once
-    drawn = random_split(len(found), shares, seed)
+    drawn = random_split(len(found), spec.shares, seed)
     splits = {
         split: [data for data, own in zip(found, drawn, strict=True) if own == split]
         for split in SPLITS
     }
     if not all(splits.values()):
-        raise GrassError(f"{len(found)} graphs are too few to train, validate and test with.")
+        raise GrassError(
+            f"{len(found)} graphs are too few for a training, validation and test set."
+        )
     return splits
 
 
@@ -340,15 +380,15 @@ def _each(graphs: Iterable[Any]) -> Iterable[Data]:
     return (graphs[number] for number in range(len(graphs)))  # type: ignore[index, arg-type]
 
 
-def _with_masks(data: Data, level: str | None, shares: Sequence[float], seed: int) -> Data:
-    """A single graph with masks; targets that are missing are in none of them."""
+def _with_masks(data: Data, spec: GraphSpec, seed: int) -> Data:
+    """A single graph with split masks, which leave out missing targets."""
     if all(f"{split}_mask" in data for split in SPLITS):
         return data
-    level = _check_level(level) or infer_level([data])
+    level = _check_level(spec.level) or infer_level([data])
     if level == "graph":
-        raise GrassError("A single graph with one target cannot be divided: give several graphs.")
+        raise GrassError("A single graph with one target cannot be split: provide several graphs.")
     y = number_tensor("target y", data.y)
-    drawn = random_split(y.size(0), shares, seed)
+    drawn = random_split(y.size(0), spec.shares, seed)
     known = data.get("known_mask")
     if known is None:
         known = ~torch.isnan(y.float().reshape(len(y), -1 if len(y) else 1)).all(dim=1)  # [M]
@@ -363,12 +403,12 @@ def _with_masks(data: Data, level: str | None, shares: Sequence[float], seed: in
 
 @dataclass(frozen=True)
 class GraphReader:
-    """Reads SMILES, RDKit molecules, NetworkX graphs and PyG graphs.
+    """Converts SMILES, RDKit molecules, NetworkX graphs and PyG graphs to PyG graphs.
 
     Args:
-        features: Vocabulary of molecules, ``"ogb"`` or ``"zinc"``.
-        node_features: Attributes of NetworkX nodes that are numbers.
-        edge_features: Attributes of NetworkX edges that are numbers.
+        features: Atom and bond features of molecules, ``"ogb"`` or ``"zinc"``.
+        node_features: Numeric attributes of NetworkX nodes.
+        edge_features: Numeric attributes of NetworkX edges.
     """
 
     features: str = "ogb"
@@ -376,13 +416,13 @@ class GraphReader:
     edge_features: tuple[str, ...] = ()
 
     def read(self, items: Iterable[Any]) -> list[Data]:
-        """The graphs; what the caller has stays as it is.
+        """Convert all items, without modifying them.
 
         Raises:
-            ValueError: One cannot be read; the message names its place.
+            ValueError: An item cannot be converted; the message gives its index.
         """
         if isinstance(items, (str, bytes)):
-            raise ValueError("X is a list of molecules or graphs, not a single text.")
+            raise ValueError("X must be a list of molecules or graphs, not a single string.")
         found = []
         for number, item in enumerate(items):
             try:
@@ -399,7 +439,7 @@ class GraphReader:
         if isinstance(item, Data):
             return copy(item)
         if isinstance(item, str):
-            # Atoms in canonical order, so that all ways to write a molecule give one prediction.
+            # In canonical order, so that all SMILES of a molecule give the same prediction.
             return MoleculeReader(self.features, canonical_order=True)(item).data
         if _is_molecule(item):
             from rdkit.Chem import MolToSmiles
@@ -408,12 +448,12 @@ class GraphReader:
         if hasattr(item, "nodes") and hasattr(item, "is_directed"):
             return from_networkx(item, None, self.node_features, self.edge_features)
         raise TypeError(
-            f"is a {type(item).__name__}, not a SMILES text, an RDKit molecule, "
+            f"is a {type(item).__name__}, not a SMILES string, an RDKit molecule, "
             "a NetworkX or a PyG graph."
         )
 
     def input_of(self, items: Iterable[Any], graphs: list[Data]) -> InputConfig:
-        """What graphs come with: of molecules their whole vocabulary, of others what is seen."""
+        """The features: the complete vocabulary for molecules, inferred for other graphs."""
         if all(_is_molecule(item) for item in items):
             return FEATURES[self.features]
         return infer_input(graphs)

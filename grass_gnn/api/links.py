@@ -1,8 +1,8 @@
-"""Link prediction: which pairs of nodes are joined, or will be.
+"""Link prediction: which pairs of nodes are, or will be, connected.
 
-A pair that is asked about stands in the graph as an edge of weight zero and of a category of its
-own: random walks and degrees do not see it, attention knows it as a question. So what is learned
-does not depend on the answer, and a question about any pair can be put to a trained model.
+A queried pair is added to the graph as an edge of weight zero with its own edge category: random
+walks and degrees ignore it, attention sees it as a query. The encodings therefore do not leak the
+answer, and a trained model can be asked about any pair.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from grass_gnn.evaluation.trained import Prediction, TrainedModel
 from grass_gnn.progress import Progress
 from grass_gnn.tasks import Binary
 
-_KNOWN, _ASKED = 0, 1  # categories of edges
-_HIDDEN = 0.2  # share of the training edges that are asked about at a time
-_VIEWS = 16  # training graphs, each of which hides other edges
+_KNOWN, _QUERIED = 0, 1  # edge categories
+_HIDDEN = 0.2  # fraction of the training edges that are hidden and queried in each view
+_VIEWS = 16  # training graphs, each with other edges hidden
 
 
 def link_question(graph: Data, pairs: Tensor) -> Data:
-    """A graph in which pairs of nodes [2, M] are asked about; they stand behind its own edges."""
+    """A graph with queried pairs of nodes [2, M] appended to its edges."""
     known = graph.edge_index
-    kinds = torch.tensor([_KNOWN, _ASKED]).repeat_interleave(
+    kinds = torch.tensor([_KNOWN, _QUERIED]).repeat_interleave(
         torch.tensor([known.size(1), pairs.size(1)])
     )
     data = Data(
@@ -56,20 +56,20 @@ def fit_links(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> TrainedModel:
-    """Learn to tell edges of a graph from pairs that are none.
+    """Train a model that predicts the edges of a graph.
 
-    A share of the edges is kept for validation and for test. Training sees several views of the
-    rest, in each of which other edges are hidden and asked about, beside as many pairs of nodes
-    that are not joined. Node features are used, edge features are not.
+    Some edges are held out for validation and test. Training uses several views of the rest; each
+    hides and queries other edges, together with as many pairs of nodes that are not connected.
+    Node features are used, edge features are not.
 
     Args:
-        graph: The graph; if every edge goes both ways, pairs have no direction.
-        out: The run folder; if not given, only the model that is returned remains.
-        shares: Shares of edges to train, validate and test with.
-        config: Settings to start from.
-        settings: Changes to them, by dotted name.
-        seed: Of everything random.
-        progress: Told what is done.
+        graph: The graph; if it is undirected, so are the pairs.
+        out: The run folder; by default nothing is kept but the returned model.
+        shares: Fractions of the edges for training, validation and test.
+        config: Configuration to start from.
+        settings: Changes to the configuration, by dotted name.
+        seed: Random seed.
+        progress: Progress hook; by default a progress bar on a terminal.
     """
     generator = torch.Generator().manual_seed(seed)
     undirected = graph.is_undirected()
@@ -80,16 +80,16 @@ def fit_links(
     count = edges.size(1)
     val, test = (max(1, round(count * share / sum(shares))) for share in shares[1:])
     if count < val + test + 5:
-        raise GrassError(f"{count} edges are too few to predict links with.")
-    held, rest = edges[:, : val + test], edges[:, val + test :]
+        raise GrassError(f"{count} edges are too few for link prediction.")
+    held_out, rest = edges[:, : val + test], edges[:, val + test :]
 
-    def view(split: str, known: Tensor, asked: Tensor, number: int) -> Data:
+    def view(split: str, known: Tensor, queried: Tensor, number: int) -> Data:
         both = torch.cat([known, known.flip(0)], dim=1) if undirected else known
-        torch.manual_seed(seed + number)  # PyG draws from torch's own generator
-        none = negative_sampling(edges, graph.num_nodes, asked.size(1), force_undirected=False)
-        labels = torch.cat([torch.ones(asked.size(1)), torch.zeros(none.size(1))])
+        torch.manual_seed(seed + number)  # PyG uses the global generator
+        none = negative_sampling(edges, graph.num_nodes, queried.size(1), force_undirected=False)
+        labels = torch.cat([torch.ones(queried.size(1)), torch.zeros(none.size(1))])
         base = Data(x=graph.x, edge_index=both, num_nodes=graph.num_nodes)
-        data = link_question(base, torch.cat([asked, none], dim=1))
+        data = link_question(base, torch.cat([queried, none], dim=1))
         data.y = torch.cat([torch.ones(both.size(1)), labels])  # [E]
         data[f"{split}_mask"] = torch.arange(data.y.size(0)) >= both.size(1)
         return data
@@ -101,8 +101,10 @@ def fit_links(
         views.append(view("train", rest[:, order[hidden:]], rest[:, order[:hidden]], number))
     splits = {
         "train": views,
-        "val": [view("val", rest, held[:, :val], _VIEWS)],
-        "test": [view("test", torch.cat([rest, held[:, :val]], 1), held[:, val:], _VIEWS + 1)],
+        "val": [view("val", rest, held_out[:, :val], _VIEWS)],
+        "test": [
+            view("test", torch.cat([rest, held_out[:, :val]], 1), held_out[:, val:], _VIEWS + 1)
+        ],
     }
     chosen = {"training.batch_size": 1, "training.epochs": 20, "training.patience": 0}
     return fit(
@@ -120,6 +122,6 @@ def fit_links(
 def predict_links(
     model: TrainedModel, graph: Data, pairs: Tensor, rewirings: int = 16, seed: int = 0
 ) -> Prediction:
-    """Probabilities that pairs of nodes [2, M] are joined, with their spread [M, 1] each."""
+    """Probability that each pair of nodes [2, M] is connected, and its std, [M, 1] each."""
     mean, std = model.predict([link_question(graph, pairs)], rewirings, seed)
     return Prediction(mean[-pairs.size(1) :], std[-pairs.size(1) :])

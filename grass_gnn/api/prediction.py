@@ -1,4 +1,4 @@
-"""Scores of predictions as they are written, where the table holds the truth as well."""
+"""Predictions for tables of molecules."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from grass_gnn.api.options import PredictOptions, check_names, with_fields
 from grass_gnn.data.tables.files import Row, Table, guard, open_table
-from grass_gnn.data.tables.molecules import MAX_ATOMS, Molecule, MoleculeReader, ReadingPool
+from grass_gnn.data.tables.molecules import Molecule, MoleculeReader, ReadingPool
 from grass_gnn.data.tables.schema import parse_descriptors
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_whole
-from grass_gnn.progress import Progress, silent
+from grass_gnn.progress import report_progress, reporting
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Ensemble
 
-_MOST = 100_000  # rows that are scored: memory must not grow with the file
+_MOST = 100_000  # rows that are scored, to bound the memory
 
 
 class RunningScore:
-    """Collects predictions beside their targets.
+    """Scores predictions if the table contains the targets.
 
     Args:
-        ensemble: What predicts.
-        table: The table, whose target columns may be there or not.
+        ensemble: The models.
+        table: The table, with or without target columns.
     """
 
     def __init__(self, ensemble: Ensemble, table: Table) -> None:
@@ -43,7 +45,7 @@ class RunningScore:
         self.targets: list[Tensor] = []
 
     def add(self, row: Row, mean: Tensor | None, std: Tensor | None) -> None:
-        """Take in one row; one without a prediction or a readable target does not count."""
+        """Add one row, unless it lacks a prediction or a readable target."""
         if not self.known or mean is None or std is None or len(self.means) >= _MOST:
             return
         try:
@@ -56,7 +58,7 @@ class RunningScore:
         self.targets.append(torch.tensor(target))
 
     def result(self) -> dict[str, float]:
-        """All metrics of the task, and how well spread foretells error (Spearman's ρ)."""
+        """All metrics of the task, and the rank correlation of std and error (Spearman's ρ)."""
         if len(self.means) < 2:
             return {}
         mean, target = torch.stack(self.means), torch.stack(self.targets)  # [M, outputs] each
@@ -72,76 +74,78 @@ CHUNK = 2048  # rows in memory at a time
 
 @dataclass(frozen=True)
 class PredictionSummary:
-    """What became of the rows of a table."""
+    """How many rows of a table were predicted, and their scores."""
 
     rows: int
     predicted: int
     failed: int
     warned: int
-    scores: dict[str, float]  # where the table holds the targets, too
-    calibration: str = ""  # whether one was applied, in a few words
+    scores: dict[str, float]  # if the table contains the targets
+    calibration: str = ""  # whether one was applied
+
+
+class RowSummary(NamedTuple):
+    """How many rows of a table were read."""
+
+    rows: int
+    failed: int  # rows that could not be read
 
 
 def predict_table(
-    models: Sequence[TrainedModel],
+    models: TrainedModel | Sequence[TrainedModel],
     source: str | Path,
     target: str | Path,
-    *,
-    smiles: str | None = None,
-    rewirings: int = 16,
-    seed: int = 0,
-    deterministic: bool = False,
-    max_atoms: int = MAX_ATOMS,
-    calibrated: bool = True,
-    workers: int | None = None,
-    progress: Progress = silent,
+    options: PredictOptions | None = None,
+    **fields: Any,
 ) -> PredictionSummary:
-    """Write a table with predictions behind the columns of another.
+    """Predict a table of molecules and write the predictions next to its columns.
 
-    Behind the input's columns stand, for each target, the mean over rewirings and the standard
-    deviation (of an ensemble also its two parts), then the similarity to the training molecules, a
-    warning where the prediction is to be taken with care, and an error where there is none. Only
-    a few thousand rows are in memory at a time.
+    For each target, columns with the mean over rewirings and its standard deviation (for an
+    ensemble also its two parts) are appended, then the similarity to the training molecules, a
+    warning if the prediction is uncertain for another reason, and an error message for rows that
+    cannot be predicted. Only a few thousand rows are in memory at a time.
 
     Args:
-        models: One trained model, or several whose predictions are averaged.
-        source: The table of molecules (CSV, TSV or Parquet).
-        target: The CSV (or TSV) to write; it appears when it is finished.
-        smiles: Column of SMILES; that of training if not given.
-        rewirings: Random rewirings of each molecule to average over.
-        seed: Of the rewirings.
-        deterministic: Atoms in canonical order, and rewirings that follow from the molecule alone.
-        max_atoms: Larger molecules get a reason instead of a value.
-        calibrated: Apply the calibration that :func:`calibrate` left in the run folder, if any.
-        workers: Processes that read molecules.
-        progress: Told how many rows are done, of 0 (as the number is not known before).
+        models: One trained model, or several to be averaged.
+        source: The table of molecules.
+        target: The CSV (or TSV) file to write; it appears only when it is complete.
+        options: Rewirings, column of SMILES, ….
+        **fields: Further fields of :class:`PredictOptions`.
     """
-    calibration, said = find_calibration(models) if calibrated else (None, "")
+    check_names(fields, PredictOptions)
+    options = with_fields(options or PredictOptions(), fields)
+    models = [models] if isinstance(models, TrainedModel) else models
+    calibration, note = find_calibration(models) if options.calibrated else (None, "")
     if calibration is not None:
-        said = calibration.factors
-        if calibration.rewirings != rewirings:
-            said += f" (fitted with {calibration.rewirings} rewirings, not {rewirings})"
+        note = calibration.factors
+        if calibration.rewirings != options.rewirings:
+            note += f" (fitted with {calibration.rewirings} rewirings, not {options.rewirings})"
     ensemble = Ensemble(models, calibration)
     table = open_table(source)
     schema = ensemble.schema
-    column = table.place(smiles or schema.smiles, "--smiles")
+    column = table.place(options.smiles or schema.smiles, "--smiles")
     numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
     reader = MoleculeReader(
         schema.features,
-        canonical_order=deterministic,
+        canonical_order=options.deterministic,
         fingerprints=ensemble.similarity is not None,
-        max_atoms=max_atoms,
+        max_atoms=options.max_atoms,
     )
     score = RunningScore(ensemble, table)
     rows = failed = warned = 0
-    with ReadingPool(reader, workers) as pool, write_whole(target) as temporary:
+    with (
+        reporting(options.progress),
+        ReadingPool(reader, options.workers) as pool,
+        write_whole(target) as temporary,
+    ):
         delimiter = "\t" if ".tsv" in Path(target).name.lower() else ","
         with temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
             writer.writerow([guard(name) for name in table.columns + ensemble.columns])
             for number, (chunk, found) in enumerate(read_chunks(table, column, pool)):
+                seed = options.seed + (number << 20)
                 answers = answer_rows(
-                    chunk, found, numbers, ensemble, rewirings, seed + (number << 20), deterministic
+                    chunk, found, numbers, ensemble, options.rewirings, seed, options.deterministic
                 )
                 for row, answer in zip(chunk, answers, strict=True):
                     writer.writerow([guard(cell) for cell in row.cells + answer.cells])
@@ -149,13 +153,13 @@ def predict_table(
                     warned += bool(answer.warning)
                     score.add(row, answer.mean, answer.std)
                 rows += len(chunk)
-                progress("Predicting", rows, 0)
-    return PredictionSummary(rows, rows - failed, failed, warned, score.result(), said)
+                report_progress("Predicting", rows, 0)
+    return PredictionSummary(rows, rows - failed, failed, warned, score.result(), note)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is written behind a row."""
+    """What is appended to a row."""
 
     cells: list[str]
     mean: Tensor | None = None  # [outputs]
@@ -166,7 +170,7 @@ class Answer:
 def read_chunks(
     table: Table, column: int, pool: ReadingPool
 ) -> Iterator[tuple[list[Row], Iterator[Molecule | str]]]:
-    """Rows and their molecules; the next chunk is being read while this one is computed."""
+    """Rows and their molecules; the next chunk is parsed while the current one is predicted."""
     rows = iter(table)
     waiting = None
     while chunk := list(islice(rows, CHUNK)):
@@ -181,7 +185,7 @@ def read_chunks(
 def with_descriptors(
     row: Row, molecule: Molecule | str, places: list[int], names: Sequence[str]
 ) -> tuple[Molecule, list[float]] | str:
-    """A molecule with its descriptors, or the reason why there is none."""
+    """A molecule with its descriptors, or an error message."""
     if row.problem:
         return row.problem
     if isinstance(molecule, str):
@@ -201,7 +205,7 @@ def answer_rows(
     seed: int = 0,
     deterministic: bool = False,
 ) -> list[Answer]:
-    """Predictions of some rows, or reasons, in order; ``descriptors`` are their columns."""
+    """Predictions or error messages for some rows; ``descriptors`` are column numbers."""
     names, reference = ensemble.schema.descriptors, ensemble.similarity
     read = [
         with_descriptors(row, molecule, descriptors, names)
@@ -212,7 +216,7 @@ def answer_rows(
         for place, reason in enumerate(read)
         if isinstance(reason, str)
     }
-    # Molecules of a size together: none of them waits for a much larger one.
+    # Batches of similar sizes, so that small molecules do not wait for large ones.
     usable = [(place, one) for place, one in enumerate(read) if not isinstance(one, str)]
     usable.sort(key=lambda item: len(item[1][0].x))
     if not usable:

@@ -1,4 +1,4 @@
-"""Settings for data of one's own, by how much there is of it."""
+"""The configuration of a run on your own data: defaults by its size, features and task from it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from grass_gnn.data.tables.dataset import TableData
 from grass_gnn.data.tables.molecules import FEATURES
 from grass_gnn.tasks import make_task
 
-_LARGE = 60  # nodes of an average graph from which walks of all pairs cost more than eigenvectors
-_STEPS = 7_000  # optimiser steps that a run takes, more or less
+_LARGE = 60  # mean number of nodes above which RRWP costs more than eigenvectors
+_STEPS = 7_000  # approximate number of optimiser steps in a run
 
 
 def default_settings(num_train: int, mean_nodes: float) -> dict[str, Any]:
     """Depth, width, batch size, epochs, encoding and evaluation, by dotted name.
 
-    Small sets get shallow networks and many epochs of small batches, large sets the opposite, so
-    that a run takes minutes on two cores either way. Three added edges a node train faster than
-    the paper's six, and in runs this short no worse. Graphs of more than sixty nodes on average
-    are encoded by their leading eigenvectors (D-RRWP).
+    Small datasets get shallow networks and many epochs of small batches, large ones the opposite,
+    so that a run takes minutes on two cores. Three added edges per node train faster than the
+    paper's six, and no worse in runs this short. Graphs with more than sixty nodes on average are
+    encoded by their leading eigenvectors (D-RRWP).
 
     Args:
         num_train: Number of training graphs.
-        mean_nodes: Nodes of an average graph.
+        mean_nodes: Mean number of nodes of a graph.
     """
     batch_size = max(8, min(100, num_train // 20))
     epochs = max(20, min(300, round(_STEPS * batch_size / max(num_train, 1))))
@@ -48,7 +48,7 @@ def default_settings(num_train: int, mean_nodes: float) -> dict[str, Any]:
 
 
 def data_settings(features: InputConfig, task: TaskConfig) -> dict[str, Any]:
-    """What follows from the data and no configuration file can know better."""
+    """The settings that follow from the data: features and task."""
     return {
         **_feature_settings("input.nodes", features.nodes),
         **_feature_settings("input.edges", features.edges),
@@ -61,55 +61,55 @@ def _feature_settings(name: str, features: FeatureConfig) -> dict[str, Any]:
     return {f"{name}.kind": features.kind, f"{name}.sizes": features.sizes}
 
 
-def plan_table(
+def choose_table_config(
     data: TableData, config: GRASSConfig | None = None, settings: Mapping[str, Any] | None = None
 ) -> GRASSConfig:
-    """:func:`plan` for a table."""
+    """:func:`choose_config` for a table."""
     columns = {"descriptors": len(data.schema.descriptors)}
     inputs = FEATURES[data.schema.features].model_copy(update=columns)
-    return plan(data.splits["train"], inputs, data.task, config, settings)
+    return choose_config(data.splits["train"], inputs, data.task, config, settings)
 
 
-def plan(
+def choose_config(
     graphs: Sequence[Data],
     features: InputConfig,
     task: TaskConfig,
     config: GRASSConfig | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> GRASSConfig:
-    """The configuration of a run: defaults by size or a given one, the data's part, changes.
+    """The configuration of a run on your own data.
 
     Args:
         graphs: The training graphs.
-        features: What they come with.
-        task: What is to be learned.
-        config: A configuration to start from, instead of the defaults by size.
-        settings: Changes, by dotted name.
+        features: Their features.
+        task: The task.
+        config: Configuration to start from, instead of the defaults by size.
+        settings: Changes by dotted name, which override everything else.
     """
     if config is None:
-        config = GRASSConfig().override(suited_settings(graphs))
+        config = GRASSConfig().override(default_settings_for(graphs))
     scaling = make_task(task).scaling([_training_targets(data) for data in graphs])
     task = task.model_copy(update=scaling)
     fixed = data_settings(features, task) | {"dataset": None}
     return config.override(fixed | dict(settings or {}))
 
 
-def suited_settings(graphs: Sequence[Data]) -> dict[str, Any]:
+def default_settings_for(graphs: Sequence[Data]) -> dict[str, Any]:
     """The default settings for training graphs, by dotted name."""
     nodes = sum(int(data.num_nodes or 0) for data in graphs) / len(graphs)
     return default_settings(len(graphs), nodes)
 
 
 def _training_targets(data: Data) -> Any:
-    """The targets of a graph that training may see."""
+    """The targets of a graph that are in the training set."""
     return data.y if data.get("train_mask") is None else data.y[data.train_mask]
 
 
 def describe(config: GRASSConfig) -> str:
-    """Model and training in a sentence."""
+    """Model and training in one sentence."""
     model, training = config.model, config.training
     stopping = f", patience {training.patience}" if training.patience else ""
     return (
-        f"Model: {model.layers} layers of width {model.dim}; {training.epochs} epochs at most, "
-        f"batches of {training.batch_size}{stopping}."
+        f"Model: {model.layers} layers of width {model.dim}; at most {training.epochs} "
+        f"epochs with batches of {training.batch_size}{stopping}."
     )

@@ -1,11 +1,16 @@
-"""What ``tune`` searches through, how it draws from it, and where a study is kept."""
+"""Hyperparameter search with Optuna.
+
+:func:`tune` reads and encodes a table once, opens a study (:func:`open_study`), and lets a
+:class:`TrialRunner` train with the settings that the study draws from :func:`search_space`.
+"""
 
 from __future__ import annotations
 
 import io
+import logging
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,19 +20,22 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
 
 from grass_gnn.api.fitting import DATA_FOLDER
-from grass_gnn.api.settings import plan_table
+from grass_gnn.api.options import SearchOptions, check_names, table_options, with_fields
+from grass_gnn.api.settings import choose_table_config
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.prepare import PreparedData, prepare
 from grass_gnn.data.tables.dataset import read_tables
+from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError, first_line
 from grass_gnn.files import make_folder, write_text
 from grass_gnn.locks import locked
-from grass_gnn.progress import Progress, reporting
+from grass_gnn.progress import report_progress, reporting
 from grass_gnn.tasks import LOWER_IS_BETTER
 from grass_gnn.training.build import build_model
 from grass_gnn.training.callbacks import EpochRecord
 from grass_gnn.training.fit import Besides, Interrupted, fit
 from grass_gnn.training.module import TrainingModule
+from grass_gnn.training.options import RunOptions
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -35,16 +43,105 @@ if TYPE_CHECKING:
 try:
     import optuna
     from optuna.samplers import BaseSampler, TPESampler
-except ImportError:  # a sentence when a study is asked for, see require_optuna
+except ImportError:  # require_optuna raises an error when a study is opened
     optuna = None  # type: ignore[assignment]
     BaseSampler = object  # type: ignore[assignment, misc]
 
-_HEARTBEAT, _GRACE = 60, 180  # seconds: a trial that is silent for so long has died
+logger = logging.getLogger(__name__)
+
+STUDY, BEST = "tune.db", "best.toml"
+_HEARTBEAT, _GRACE = 60, 180  # seconds; a trial without a heartbeat for this long has died
+_NOT_SETTINGS = {"dataset", "split", "input", "task"}  # sections that follow from the data
+_PROBLEM = "problem"  # attribute of a failed trial: the error message
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """A finished trial: its settings and its best validation score."""
+
+    number: int
+    state: str  # complete, pruned or failed
+    score: float | None
+    epochs: int
+    settings: dict[str, Any]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """The trials of a study, best first, and the best configuration."""
+
+    metric: str
+    trials: list[TrialResult]
+    best: GRASSConfig | None
+    file: Path
+    interrupted: bool
+
+
+def tune(
+    path: str | Path,
+    targets: TableSpec | str | Sequence[str],
+    out: str | Path,
+    search: SearchOptions | None = None,
+    options: RunOptions | None = None,
+    *,
+    config: GRASSConfig | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> TuneResult:
+    """Search for the settings with the best validation score; the test set is never used.
+
+    The first trial uses the settings that ``train`` would use. Trials that fall behind the median
+    of the earlier ones are pruned. Calling it again continues the study.
+
+    Args:
+        path: The table.
+        targets: Columns to predict, or a :class:`TableSpec`.
+        out: Folder of the encoded table, and of the study by default.
+        search: Number of trials, and where the study is stored.
+        options: Seed, workers and progress hook.
+        config: Configuration to start from; chosen by the size of the data by default.
+        settings: Settings by dotted name that all trials share.
+        **fields: Further fields of :class:`SearchOptions`, :class:`TableSpec` and
+            :class:`RunOptions`.
+
+    Example:
+        >>> tune("own.csv", ["logS"], "runs/tune", trials=50).best  # doctest: +SKIP
+    """
+    require_optuna()
+    check_names(fields, SearchOptions, TableSpec, RunOptions)
+    search = with_fields(search or SearchOptions(), fields)
+    others = {name: value for name, value in fields.items() if name not in vars(search)}
+    spec, options = table_options(targets, options, others)
+    out = Path(out)
+    file = Path(search.file or out / BEST)
+    with reporting(options.progress):
+        data = read_tables(path, spec, options.seed)
+    for sentence in data.summary:
+        logger.info(sentence)
+    base = choose_table_config(data, config, settings)
+    prepared = prepare(data.splits, base, out / DATA_FOLDER, progress=options.progress)
+    runner = TrialRunner(prepared, base, dict(settings or {}), options.seed, options.workers)
+    study = open_study(
+        search.storage or out / STUDY,
+        search.study,
+        runner.minimize,
+        options.seed,
+        max(1, base.training.epochs // 5),  # by then the learning rate has passed its peak
+        {"data": prepared.fingerprint.hash, "settings": base.model_dump_json()},
+    )
+    with reporting(options.progress):
+        interrupted = runner.run(study, search, file)
+    metric = base.task.metric
+    return TuneResult(metric, runner.results(study), runner.best(study), file, interrupted)
+
+
+# --- What is searched ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from low to high, in steps, or evenly over their logarithms."""
+    """Numbers from low to high, in steps or on a logarithmic scale."""
 
     low: float
     high: float
@@ -52,44 +149,44 @@ class Range:
     log: bool = False
 
     def suggest(self, trial: Trial, name: str) -> float:
-        """A number for a trial."""
+        """Let a trial draw a number."""
         if isinstance(self.low, int):
             step = int(self.step or 1)
             return trial.suggest_int(name, self.low, int(self.high), step=step, log=self.log)
         return trial.suggest_float(name, self.low, self.high, step=self.step, log=self.log)
 
-    def holds(self, value: float) -> bool:
-        """Whether a number may come out."""
+    def contains(self, value: float) -> bool:
+        """Whether a number can be drawn."""
         steps = 0 if self.step is None else (value - self.low) / self.step
         return self.low <= value <= self.high and abs(steps - round(steps)) < 1e-9
 
 
 def search_space(base: GRASSConfig, graphs: int, fixed: Mapping[str, Any]) -> dict[str, Range]:
-    """Ranges by the name of their setting, but for settings that the user has fixed.
+    """The range of each setting that is tuned.
 
     Args:
-        base: What trials start from.
+        base: The configuration that trials change.
         graphs: Number of training graphs.
-        fixed: Settings that stay as they are.
+        fixed: Settings that the user has fixed.
     """
     space = {
-        # How far a step goes decides more than all else; both optimisers' useful rates are here.
+        # Matters most. The range covers the useful rates of both optimisers.
         "training.learning_rate": Range(1e-4, 5e-3, log=True),
-        # Depth carries information around the graph, width holds it; time is the product of both.
+        # Depth and width; a step costs time in proportion to their product.
         "model.layers": Range(4, 24, step=4),
         "model.dim": Range(16, 64, step=16),
-        # How much each layer adds, which depth asks less of.
+        # Deeper networks need smaller residual updates.
         "model.residual_scale": Range(0.1, 0.5, log=True),
-        # GRASS's own: added edges (none is among them), and how many of all scores are dropped.
+        # Added edges per node (including none), and the fraction of attention scores dropped.
         "rewiring.degree": Range(0, 9, step=3),
         "model.edge_removal": Range(0.0, 0.4, step=0.1),
-        # What keeps a model from learning small sets by heart.
+        # Regularisation, mostly for small datasets.
         "training.weight_decay": Range(0.01, 1.0, log=True),
-        # The noise of a step; large batches need enough graphs for several in an epoch.
+        # Gradient noise; an epoch should still have several batches.
         "training.batch_size": Range(8, max(8, min(128, graphs // 4)), log=True),
     }
-    # Left out: the encoding, which would have to be computed for each trial, and the number of
-    # epochs, of which more is better or early stopping ends them.
+    # Not tuned: the encoding, which would have to be computed again for each trial, and the number
+    # of epochs, which early stopping takes care of.
     if base.rewiring.kind not in ("regular", "non-regular") or base.rewiring.variant == "half":
         del space["rewiring.degree"]
     return {name: values for name, values in space.items() if name not in fixed}
@@ -103,11 +200,69 @@ def value_of(config: GRASSConfig, name: str) -> Any:
     return value
 
 
-class SamplerByTrial(BaseSampler):
-    """Optuna's TPE, seeded anew for each trial by its number.
+# --- The study ----------------------------------------------------------------------------------
 
-    So a study that is continued draws what an undisturbed one would, and machines that work on one
-    study at a time never draw the same.
+
+def require_optuna() -> None:
+    """Raise unless Optuna is installed."""
+    if optuna is None:
+        raise GrassError("Tuning needs Optuna: pip install 'grass-gnn[tune]'.")
+
+
+def open_study(
+    storage: str | Path, name: str, minimize: bool, seed: int, warmup: int, identity: dict[str, str]
+) -> Study:
+    """Create an Optuna study, or open an existing one.
+
+    Args:
+        storage: A file (SQLite), or the SQL URL of a database that several machines share.
+        name: Name of the study.
+        minimize: Whether lower scores are better.
+        seed: Random seed of the sampler.
+        warmup: Number of epochs before a trial can be pruned.
+        identity: Data and settings that all trials must share.
+
+    Raises:
+        GrassError: The storage cannot be opened, or the study has another identity.
+    """
+    require_optuna()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    url = str(storage) if "://" in str(storage) else f"sqlite:///{Path(storage).resolve()}"
+    waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else None
+    try:
+        if "://" not in str(storage):
+            make_folder(Path(storage).parent)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Optuna calls its heartbeat experimental
+            # Trials of a killed process are abandoned when its heartbeat stops.
+            database = optuna.storages.RDBStorage(
+                url, waiting, heartbeat_interval=_HEARTBEAT, grace_period=_GRACE
+            )
+        study = optuna.create_study(
+            study_name=name,
+            storage=database,
+            load_if_exists=True,
+            direction="minimize" if minimize else "maximize",
+            sampler=SamplerByTrial(seed),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=warmup),
+        )
+    except Exception as error:  # databases and drivers raise many kinds
+        raise GrassError(f"The study {name!r} cannot be opened: {first_line(error)}.") from error
+    for what, mine in identity.items():
+        if study.user_attrs.get(what, mine) != mine:
+            raise GrassError(
+                f"The study {name!r} was created with other {what}: "
+                "use another --out, --storage or --study."
+            )
+        study.set_user_attr(what, mine)
+    return study
+
+
+class SamplerByTrial(BaseSampler):
+    """Optuna's TPE sampler, seeded by the number of each trial.
+
+    A resumed study therefore draws the same settings as an uninterrupted one, and machines that
+    share a study never draw the same settings.
     """
 
     def __init__(self, seed: int) -> None:
@@ -121,162 +276,26 @@ class SamplerByTrial(BaseSampler):
         return self.sampler
 
     def infer_relative_search_space(self, study: Study, trial: Any) -> dict[str, Any]:
-        """Settings that are drawn together."""
+        """The settings that are sampled jointly."""
         return self._of(trial).infer_relative_search_space(study, trial)
 
     def sample_relative(self, study: Study, trial: Any, search_space: Any) -> dict[str, Any]:
-        """Draw these."""
+        """Sample them."""
         return self._of(trial).sample_relative(study, trial, search_space)
 
     def sample_independent(
         self, study: Study, trial: Any, param_name: str, param_distribution: Any
     ) -> Any:
-        """Draw another one."""
+        """Sample a single setting."""
         return self._of(trial).sample_independent(study, trial, param_name, param_distribution)
 
 
-def require_optuna() -> None:
-    """Raise unless Optuna is installed."""
-    if optuna is None:
-        raise GrassError("Tuning needs Optuna: pip install 'grass-gnn[tune]'.")
-
-
-def open_study(
-    storage: str | Path, name: str, minimize: bool, seed: int, warmup: int, identity: dict[str, str]
-) -> Study:
-    """A new study, or one that is there already.
-
-    Args:
-        storage: A file (SQLite), or the SQL URL of a database that many machines share.
-        name: Name of the study in it.
-        minimize: Whether lower is better.
-        seed: Of the sampler.
-        warmup: Epochs before trials are compared and the worse half is ended.
-        identity: What trials must have in common; a study with another one is refused.
-
-    Raises:
-        GrassError: The storage cannot be opened, or the study is about something else.
-    """
-    require_optuna()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    url = str(storage) if "://" in str(storage) else f"sqlite:///{Path(storage).resolve()}"
-    waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else None
-    try:
-        if "://" not in str(storage):
-            make_folder(Path(storage).parent)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a heartbeat is what Optuna calls experimental
-            # Trials of a process that was killed are given up when it is silent for long.
-            database = optuna.storages.RDBStorage(
-                url, waiting, heartbeat_interval=_HEARTBEAT, grace_period=_GRACE
-            )
-        study = optuna.create_study(
-            study_name=name,
-            storage=database,
-            load_if_exists=True,
-            direction="minimize" if minimize else "maximize",
-            sampler=SamplerByTrial(seed),
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=warmup),
-        )
-    except Exception as error:  # whatever a database or its driver may say
-        raise GrassError(f"The study {name!r} cannot be opened: {first_line(error)}.") from error
-    for what, mine in identity.items():
-        if study.user_attrs.get(what, mine) != mine:
-            raise GrassError(
-                f"The study {name!r} was made with other {what}: "
-                "choose another --out, --storage or --study."
-            )
-        study.set_user_attr(what, mine)
-    return study
-
-
-if TYPE_CHECKING:
-    from optuna import Trial
-
-
-def train_trial(
-    trial: Trial, config: GRASSConfig, data: PreparedData, seed: int = 0, workers: int = 1
-) -> float:
-    """The best validation score of a training.
-
-    Raises:
-        TrialPruned: Others were better by then.
-        Interrupted: A signal asked to stop.
-        GrassError: The training failed.
-    """
-    from optuna import TrialPruned
-
-    with tempfile.TemporaryDirectory() as folder, locked(folder) as lock:
-        besides = Besides.of(config, data, lock)
-        model = build_model(config, data, seed)
-        module = TrialModule(model, config, data.train, data.fingerprint.hash, seed, workers)
-        module.watch = WatchTrial(trial, besides.record)
-        fit(module, besides, None, Console(file=io.StringIO()))
-    rows = besides.record.rows
-    trial.set_user_attr("epochs", len(rows))
-    scores = [row["val_metric"] for row in rows if _is_number(row["val_metric"])]
-    if not scores:
-        raise GrassError("The validation rows cannot be scored: there may be too few of them.")
-    if module.watch.pruned:
-        raise TrialPruned
-    return min(scores) if config.task.metric in LOWER_IS_BETTER else max(scores)
-
-
-class TrialModule(TrainingModule):
-    """A training that a trial watches."""
-
-    watch: WatchTrial
-
-    def configure_callbacks(self) -> list[Callback]:
-        """What Lightning adds to the trainer's callbacks, behind them."""
-        return [self.watch]
-
-
-class WatchTrial(Callback):
-    """Reports every validation to a trial, and ends a training that is not worth going on with."""
-
-    def __init__(self, trial: Trial, record: EpochRecord) -> None:
-        self.trial, self.record, self.pruned = trial, record, False
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Look at the newest row of the record."""
-        module: Any = pl_module
-        if module.batches_done % module.batches_per_epoch:  # stopped in the middle of an epoch
-            return
-        row = self.record.rows[-1] if self.record.rows else None
-        if row is None or row["epoch"] != module.epoch or not _is_number(row["val_metric"]):
-            return
-        self.trial.report(row["val_metric"], row["epoch"])
-        if self.trial.should_prune():
-            self.pruned = trainer.should_stop = True
-
-
-def _is_number(value: float | None) -> bool:
-    return value is not None and value == value
-
-
-if TYPE_CHECKING:
-    from optuna import Study, Trial
-
-_NOT_SETTINGS = {"dataset", "split", "input", "task"}  # what the data decide
-_PROBLEM = "problem"  # of a trial: why it failed
+# --- The trials ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class TrialResult:
-    """One finished training: its settings, and the best validation of its epochs."""
-
-    number: int
-    state: str  # complete, pruned or failed
-    score: float | None
-    epochs: int
-    settings: dict[str, Any]
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class Search:
-    """Trainings on some data, with settings that a study chooses."""
+class TrialRunner:
+    """Trains with the settings that a study suggests."""
 
     data: PreparedData
     base: GRASSConfig
@@ -289,24 +308,14 @@ class Search:
         """Whether a lower score is better."""
         return self.base.task.metric in LOWER_IS_BETTER
 
-    def run(
-        self,
-        study: Study,
-        trials: int,
-        minutes: float | None,
-        file: Path,
-        say: Callable[[str], None],
-        progress: Progress,
-    ) -> bool:
-        """Work on a study until it has enough trials; returns whether a signal ended that before.
+    def run(self, study: Study, options: SearchOptions, file: Path) -> bool:
+        """Run trials until the study has enough of them; returns whether a signal stopped it.
 
-        A trial that fails is noted and does not stop the others.
+        A failed trial is recorded and does not stop the others.
         """
-        import optuna
-
         space = search_space(self.base, len(self.data.train), self.fixed)
         defaults = {name: value_of(self.base, name) for name in space}
-        first = {name: value for name, value in defaults.items() if space[name].holds(value)}
+        first = {name: value for name, value in defaults.items() if space[name].contains(value)}
         if not self.results(study) and not any(_is_open(trial) for trial in study.trials):
             study.enqueue_trial(first)
         interrupted = False
@@ -326,27 +335,27 @@ class Search:
                     trial.set_user_attr(_PROBLEM, f"{first_line(error)}.")
                 raise
 
-        def note(study: Study, trial: Any) -> None:
+        def record(study: Study, trial: Any) -> None:
             results = self.results(study)
             if own := [one for one in results if one.number == trial.number]:
-                say(_sentence(own[0], results[0], self.base.task.metric))
+                logger.info(_sentence(own[0], results[0], self.base.task.metric))
             if best := self.best(study):
                 write_text(file, _toml(best, self.seed))
-            progress("Trials", min(len(results), trials), trials)
-            if len(results) >= trials:
+            report_progress("Trials", min(len(results), options.trials), options.trials)
+            if len(results) >= options.trials:
                 study.stop()
 
-        if len(self.results(study)) >= trials:
+        if len(self.results(study)) >= options.trials:
             return False
         try:
-            seconds = None if minutes is None else 60 * minutes
-            study.optimize(objective, timeout=seconds, catch=(Exception,), callbacks=[note])
-        except KeyboardInterrupt:  # between trainings; in one, it ends with its batch
+            seconds = None if options.minutes is None else 60 * options.minutes
+            study.optimize(objective, timeout=seconds, catch=(Exception,), callbacks=[record])
+        except KeyboardInterrupt:  # between trainings; a training stops after its current batch
             interrupted = True
         return interrupted
 
     def results(self, study: Study) -> list[TrialResult]:
-        """Finished trials, the best first; those that were stopped or killed are left out."""
+        """The finished trials, best first, without those that were stopped or killed."""
         found = []
         for trial in study.trials:
             state = trial.state.name.lower().replace("fail", "failed")
@@ -363,15 +372,76 @@ class Search:
         return sorted(found, key=lambda one: (order.index(one.state), sign * (one.score or 0.0)))
 
     def best(self, study: Study) -> GRASSConfig | None:
-        """The configuration of the best trial, if any was completed."""
+        """The configuration of the best completed trial, if there is one."""
         results = self.results(study)
         if not results or results[0].state != "complete":
             return None
         return self.base.override(results[0].settings)
 
 
+def train_trial(
+    trial: Trial, config: GRASSConfig, data: PreparedData, seed: int = 0, workers: int = 1
+) -> float:
+    """Train with the settings of a trial and return its best validation score.
+
+    Raises:
+        TrialPruned: The trial fell behind the others.
+        Interrupted: A signal stopped the training.
+        GrassError: The training failed.
+    """
+    from optuna import TrialPruned
+
+    with tempfile.TemporaryDirectory() as folder, locked(folder) as lock:
+        besides = Besides.of(config, data, lock)
+        model = build_model(config, data, seed)
+        module = TrialModule(model, config, data.train, data.fingerprint.hash, seed, workers)
+        module.watch = WatchTrial(trial, besides.record)
+        fit(module, besides, None, Console(file=io.StringIO()))
+    rows = besides.record.rows
+    trial.set_user_attr("epochs", len(rows))
+    scores = [row["val_metric"] for row in rows if _is_number(row["val_metric"])]
+    if not scores:
+        raise GrassError("The validation set cannot be scored: it may be too small.")
+    if module.watch.pruned:
+        raise TrialPruned
+    return min(scores) if config.task.metric in LOWER_IS_BETTER else max(scores)
+
+
+class TrialModule(TrainingModule):
+    """A training whose epochs are reported to a trial."""
+
+    watch: WatchTrial
+
+    def configure_callbacks(self) -> list[Callback]:
+        """Callbacks that Lightning appends to those of the trainer."""
+        return [self.watch]
+
+
+class WatchTrial(Callback):
+    """Reports every validation to a trial and stops trainings that are pruned."""
+
+    def __init__(self, trial: Trial, record: EpochRecord) -> None:
+        self.trial, self.record, self.pruned = trial, record, False
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Report the last validation score."""
+        module: Any = pl_module
+        if module.batches_done % module.batches_per_epoch:  # stopped in the middle of an epoch
+            return
+        row = self.record.rows[-1] if self.record.rows else None
+        if row is None or row["epoch"] != module.epoch or not _is_number(row["val_metric"]):
+            return
+        self.trial.report(row["val_metric"], row["epoch"])
+        if self.trial.should_prune():
+            self.pruned = trainer.should_stop = True
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and value == value
+
+
 def _is_open(trial: Any) -> bool:
-    """Whether a trial is to come, or somebody is at it."""
+    """Whether a trial is waiting or running."""
     return trial.state.name in ("WAITING", "RUNNING")
 
 
@@ -380,89 +450,10 @@ def _sentence(own: TrialResult, best: TrialResult, metric: str) -> str:
         return f"Trial {own.number} failed: {own.problem}"
     score = f"{metric} {own.score:.4g} in {own.epochs} epochs"
     if own.state == "pruned":
-        return f"Trial {own.number}: {score}, ended early."
+        return f"Trial {own.number}: {score}, pruned."
     return f"Trial {own.number}: {score}; the best is {best.score:.4g} (trial {best.number})."
 
 
 def _toml(config: GRASSConfig, seed: int) -> str:
     values = config.model_dump(mode="json", exclude_none=True, exclude=_NOT_SETTINGS)
     return f"# grass-gnn train TABLE --config THIS_FILE --seed {seed}\n" + tomli_w.dumps(values)
-
-
-STUDY, BEST = "tune.db", "best.toml"
-
-
-@dataclass(frozen=True)
-class TuneResult:
-    """All trials of a study, the best first, and the settings of the best."""
-
-    metric: str
-    trials: list[TrialResult]
-    best: GRASSConfig | None
-    file: Path
-    interrupted: bool
-
-
-def tune_table(
-    path: str | Path,
-    targets: Sequence[str],
-    out: str | Path,
-    *,
-    trials: int = 30,
-    minutes: float | None = None,
-    storage: str | Path | None = None,
-    study: str = "grass-gnn",
-    file: str | Path | None = None,
-    config: GRASSConfig | None = None,
-    settings: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    workers: int = 1,
-    say: Callable[[str], None] = lambda sentence: None,
-    progress: Progress | None = None,
-    **reading: Any,
-) -> TuneResult:
-    """Search for the settings with the best validation; the test rows are never looked at.
-
-    The first trial has the settings that ``train`` would use. A trial that is worse after an epoch
-    than half of those before it were is ended. Called again, a study goes on where it stands.
-
-    Args:
-        path: The table.
-        targets: Columns to learn.
-        out: Folder of the encoded table, and of the study if it is a file.
-        trials: How many the study is to have, with those it has already.
-        minutes: No trial begins after so long.
-        storage: A file, or the SQL URL of a database; in the folder if not given.
-        study: Name of the study in it.
-        file: The configuration to write for the best trial; in the folder if not given.
-        config: Settings to start from; by the size of the data if not given.
-        settings: Changes to them, by dotted name, which no trial changes again.
-        seed: Of the search and of every training.
-        workers: Threads that prepare batches.
-        say: Told what was found, and how trials ended.
-        progress: Told about reading and about trials; a bar on a terminal if not given.
-        reading: What else :func:`read_tables` takes.
-    """
-    require_optuna()
-    out = Path(out)
-    file = Path(file) if file else out / BEST
-    with reporting(progress) as report:
-        data = read_tables(path, targets, seed=seed, progress=report, **reading)
-    for sentence in data.said:
-        say(sentence)
-    base = plan_table(data, config, settings)
-    prepared = prepare(data.splits, base, out / DATA_FOLDER, progress=progress)
-    search = Search(prepared, base, dict(settings or {}), seed, workers)
-    found = open_study(
-        storage or out / STUDY,
-        study,
-        search.minimize,
-        seed,
-        max(1, base.training.epochs // 5),  # by then the learning rate has passed its peak
-        {"data": prepared.fingerprint.hash, "settings": base.model_dump_json()},
-    )
-    with reporting(progress) as report:
-        interrupted = search.run(found, trials, minutes, file, say, report)
-    return TuneResult(
-        base.task.metric, search.results(found), search.best(found), file, interrupted
-    )

@@ -1,14 +1,17 @@
-"""The command ``grass-gnn``: one small file per command, no logic.
+"""The command ``grass-gnn``: one small file per command, without logic of its own.
 
-A command imports what it works with when it runs: torch alone takes seconds, which neither help
-nor completion should.
+Commands import what they need when they run: torch alone takes seconds, which neither ``--help``
+nor completion should spend.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
 
 import typer
 
@@ -30,24 +33,38 @@ from grass_gnn.cli import (
     train,
     tune,
 )
-from grass_gnn.cli.common import EPILOG, err, plain
-from grass_gnn.cli.look import Command, Group, help_as_asked_for
+from grass_gnn.cli.common import EPILOG, err, out, plain, say
+from grass_gnn.cli.look import Command, Group
 from grass_gnn.errors import GrassError, is_out_of_memory
 
 app = typer.Typer(
     cls=Group,
     name="grass-gnn",
-    help="GRASS, a graph neural network: train it, evaluate it, take it apart.",
     epilog=EPILOG,
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 OWN_DATA = "Your own data"
+MODELS = "Trained models"
 PAPER = "The paper"
-MODELS = "Models and this machine"
+MACHINE = "This machine"
+
+
+@app.callback()
+def grass_gnn(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """GRASS, a graph neural network: train it, evaluate it, look inside."""
+    if version:
+        from grass_gnn import __version__
+
+        out.print(f"grass-gnn {__version__}")
+    elif context.invoked_subcommand is None:
+        context.get_help()
 
 
 def _add(panel: str, command: Callable[..., None], examples: str) -> None:
@@ -59,27 +76,49 @@ _add(OWN_DATA, predict.predict, predict.EXAMPLES)
 _add(OWN_DATA, calibrate.calibrate, calibrate.EXAMPLES)
 _add(OWN_DATA, tune.tune, tune.EXAMPLES)
 _add(OWN_DATA, finetune.finetune, finetune.EXAMPLES)
-_add(OWN_DATA, explain.explain, explain.EXAMPLES)
-_add(OWN_DATA, embed.embed, embed.EXAMPLES)
-_add(OWN_DATA, export.export, export.EXAMPLES)
+_add(MODELS, info.info, info.EXAMPLES)
+_add(MODELS, evaluate.evaluate, evaluate.EXAMPLES)
+_add(MODELS, explain.explain, explain.EXAMPLES)
+_add(MODELS, embed.embed, embed.EXAMPLES)
+_add(MODELS, export.export, export.EXAMPLES)
+_add(MODELS, serve.serve, serve.EXAMPLES)
 _add(PAPER, demo.demo, demo.EXAMPLES)
 _add(PAPER, reproduce.reproduce, reproduce.EXAMPLES)
 _add(PAPER, report.report, report.EXAMPLES)
 app.add_typer(datasets.app, name="datasets", rich_help_panel=PAPER)
-_add(MODELS, serve.serve, serve.EXAMPLES)
-_add(MODELS, evaluate.evaluate, evaluate.EXAMPLES)
-_add(MODELS, info.info, info.EXAMPLES)
-_add(MODELS, doctor.doctor, doctor.EXAMPLES)
+_add(MACHINE, doctor.doctor, doctor.EXAMPLES)
+
+
+class _MessageHandler(logging.Handler):
+    """Prints the messages of the library on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one message."""
+        say(self.format(record))
+
+
+@contextmanager
+def _messages() -> Iterator[None]:
+    """Show the messages that the library logs."""
+    logger, handler = logging.getLogger("grass_gnn"), _MessageHandler()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; errors of the user's are one sentence, and exit code 1."""
+    """Run a command; a :class:`GrassError` is shown as one sentence, with exit code 1."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     arguments = [word for word in arguments if word != "--debug"]
-    help_as_asked_for()
     try:
-        code = app(arguments, prog_name="grass-gnn", standalone_mode=False)
+        with _messages():
+            code = app(arguments, prog_name="grass-gnn", standalone_mode=False)
         status = code if isinstance(code, int) else 0
     except GrassError as error:
         if debug:
@@ -93,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
         status = stop.exit_code
     except Exception as error:
         if not debug and is_out_of_memory(error):
-            _complain("There is not enough memory: try smaller batches.")
+            _complain("Out of memory: try smaller batches (--set training.batch_size=N).")
             return 1
         if debug or not hasattr(error, "format_message"):
             raise
@@ -103,13 +142,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _complain(sentence: str) -> None:
-    # One line however long: it is searched for, and quoted in bug reports.
+    # One line, however long, so that it can be searched for and quoted.
     err.print(f"[bold red]Error:[/] {plain(sentence)}", soft_wrap=True)
 
 
 def run() -> None:
     """Entry point of the installed command."""
-    # Torch, not imported yet, then puts large tensors in large pages: a tenth of a step's time on a
-    # graph of a million nodes.
+    # Must be set before torch is imported: large tensors then use huge pages, which saves a tenth
+    # of the time of a step on a graph with a million nodes.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     sys.exit(main())

@@ -10,7 +10,6 @@ from rich.table import Table
 
 from grass_gnn.cli.common import examples, out, print_json, print_table
 from grass_gnn.cli.options import Ensemble, Json, Rewirings, RewiringSeed
-from grass_gnn.progress import reporting
 
 if TYPE_CHECKING:
     from grass_gnn.uncertainty.calibration import Calibration, SpreadCalibration
@@ -21,61 +20,54 @@ EXAMPLES = examples(
     "grass-gnn calibrate runs/a --data held_out.csv --no-store",
 )
 
-_LOW = 0.1  # rank correlation below which a spread says next to nothing
+_LOW = 0.1  # rank correlation below which the std is hardly informative
 
 
 def calibrate(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
     ensemble: Ensemble = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="A table with targets that no run has seen; the run's validation split "
-            "if not given.",
+            help="Table with targets that no run was trained on; the validation split of RUN by "
+            "default.",
             metavar="FILE",
         ),
     ] = None,
     store: Annotated[
-        bool, typer.Option(help="Let predict apply what is found; else only tell.")
+        bool, typer.Option(help="Store the calibration, so that predict applies it.")
     ] = True,
     rewirings: Rewirings = 16,
     seed: RewiringSeed = 0,
     json: Json = False,
 ) -> None:
-    """Compare error bars with errors on validation rows, and scale them for predict."""
+    """Calibrate error bars and probabilities on validation rows, for predict to apply."""
     from grass_gnn.api.calibration import calibrate as calibrate_runs
     from grass_gnn.uncertainty.calibration import file_name
     from grass_gnn.uncertainty.ensembles import run_folders
 
-    with reporting() as progress:
-        found = calibrate_runs(
-            run,
-            ensemble or (),
-            rewirings=rewirings,
-            data=data,
-            seed=seed,
-            store=store,
-            progress=progress,
-        )
+    found = calibrate_runs(
+        run, ensemble or (), rewirings=rewirings, data=data, seed=seed, store=store
+    )
     if json:
         print_json(found.model_dump(mode="json"))
         return
     print_table(_probabilities(found) if found.probabilities else _spreads(found))
     for one in found.targets:
         _comment(one)
-    applied = "predict applies this from now on" if store else "predict is not changed"
+    applied = "predict will apply this calibration" if store else "nothing was stored"
     out.print(f"{found.rows:,} rows ({found.source}); {applied}.")
     plot = run_folders(run)[0] / f"{file_name(found.models)}.png"
-    out.print(f"The plot is {plot}.")
+    out.print(f"Plot: {plot}")
 
 
 def _comment(one: SpreadCalibration) -> None:
     if one.without_spread:
-        out.print(f"{one.target}: {one.without_spread} rows have no spread, and do not count.")
+        out.print(f"{one.target}: {one.without_spread} rows with zero std were ignored.")
     if (one.rank_correlation or 0.0) < _LOW:
         out.print(
-            f"{one.target}: the spread hardly says which predictions are off; scaling mends how "
-            "large it is on the whole, no more."
+            f"{one.target}: the std is hardly correlated with the error; calibration only "
+            "corrects its overall size."
         )
 
 

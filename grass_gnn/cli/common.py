@@ -1,4 +1,4 @@
-"""What commands share: consoles, tables, settings from options, help with examples."""
+"""What commands share: consoles, tables, and parsing of option values."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 out = console()
 err = console(stderr=True)
 
-EPILOG = "Add [bold]--debug[/] to any command to see a traceback with an error."
+EPILOG = "Add [bold]--debug[/] to any command to see the traceback of an error."
 
 
 def examples(*lines: str) -> str:
-    """The end of a command's help."""
+    """The examples at the end of a command's help."""
     shown = "\n".join(f"[dim]$[/] {line}" for line in lines)
     return f"[bold]Examples[/]\n{shown}"
 
 
 def plain(text: str) -> str:
-    """Text with its brackets kept from being read as markup."""
+    """Escape brackets, which rich would read as markup."""
     return text.replace("[", "\\[")
 
 
 def say(sentence: str) -> None:
-    """Tell what happens, beside what is printed as a result."""
+    """Print a message on standard error."""
     err.print(sentence, markup=False)
 
 
 def print_table(table: Table) -> None:
-    """Print a table: framed on a terminal, as bare columns in a pipe."""
+    """Print a table: with a frame on a terminal, as bare columns in a pipe."""
     out.print(plain_table(table, out))
 
 
 def print_json(value: Any) -> None:
-    """Write a value for programs to read."""
+    """Print JSON."""
     print(json.dumps(value, indent=2))
 
 
@@ -61,23 +61,23 @@ def read_config(name: str, settings: list[str], epochs: int | None = None) -> GR
 
 
 def config_file(path: Path | None) -> GRASSConfig | None:
-    """The settings of ``--config``, if there are any."""
+    """The configuration of ``--config``, if it was given."""
     from grass_gnn.config import GRASSConfig
 
     return None if path is None else GRASSConfig.from_toml(path)
 
 
 def parse_settings(settings: list[str], epochs: int | None = None) -> dict[str, Any]:
-    """The changes that ``--set`` and ``--epochs`` ask for, by dotted name."""
+    """The settings changed by ``--set`` and ``--epochs``, by dotted name."""
     changes = dict(_setting(text) for text in settings)
     return changes if epochs is None else {**changes, "training.epochs": epochs}
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """Split ``name=value``; values are written as in TOML, and bare words are text."""
+    """Parse ``name=value``; values are TOML, or plain strings."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise GrassError(f"A setting is name=value (such as model.layers=12), not {text!r}.")
+        raise GrassError(f"--set takes name=value, such as model.layers=12, not {text!r}.")
     try:
         return name.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -90,7 +90,7 @@ def parse_names(text: str | None) -> list[str]:
 
 
 def parse_sizes(text: str | None) -> tuple[int, int, int] | None:
-    """Numbers of training, validation and test graphs, from ``N,N,N``."""
+    """The number of training, validation and test graphs, from ``N,N,N``."""
     if text is None:
         return None
     try:

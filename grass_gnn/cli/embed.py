@@ -7,16 +7,8 @@ from typing import Annotated
 
 import typer
 
-from grass_gnn.cli.common import err, examples
-from grass_gnn.cli.options import (
-    Deterministic,
-    Rewirings,
-    RewiringSeed,
-    Run,
-    SmilesOfTraining,
-    Table,
-)
-from grass_gnn.progress import reporting
+from grass_gnn.cli.common import err, examples, plain
+from grass_gnn.cli.options import Molecules, Prediction, Run, expand_options
 
 EXAMPLES = examples(
     "grass-gnn embed runs/solubility new.csv -o new.npz",
@@ -24,36 +16,29 @@ EXAMPLES = examples(
 )
 
 
+@expand_options
 def embed(
     run: Run,
-    table: Table,
+    molecules: Molecules,
+    options: Prediction,
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="The .npz or .parquet to write.", metavar="FILE"),
-    ],
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help=".npz or .parquet file to write; TABLE-embedded.npz by default.",
+            metavar="FILE",
+        ),
+    ] = None,
     level: Annotated[
-        str, typer.Option(help="Of molecules or of their atoms.", metavar="graph|node")
+        str, typer.Option(help="Embed whole molecules or their atoms.", metavar="graph|node")
     ] = "graph",
-    smiles: SmilesOfTraining = None,
-    rewirings: Rewirings = 16,
-    deterministic: Deterministic = False,
-    seed: RewiringSeed = 0,
 ) -> None:
-    """Write the representations of molecules or of their atoms."""
+    """Write the embeddings of molecules or of their atoms."""
     from grass_gnn.api.embedding import embed_table
     from grass_gnn.evaluation.trained import load_model
 
-    model = load_model(run)
-    with reporting() as progress:
-        rows, failed = embed_table(
-            model,
-            table,
-            output,
-            level=level,
-            smiles=smiles,
-            rewirings=rewirings,
-            seed=seed,
-            deterministic=deterministic,
-            progress=progress,
-        )
-    err.print(f"{rows:,} rows, {failed:,} of them no molecules. Written to {output}.")
+    output = output or Path(f"{molecules.name.split('.')[0]}-embedded.npz")
+    rows, failed = embed_table(load_model(run), molecules, output, options, level=level)
+    unread = f" ({failed:,} could not be read)" if failed else ""
+    err.print(f"Embedded {rows - failed:,} of {rows:,} rows{unread} → {plain(str(output))}")

@@ -22,19 +22,20 @@ def evaluate(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with the raw files; the run's own if not given.", metavar="FOLDER"
+            help="Folder with the raw files; those of the run by default.", metavar="FOLDER"
         ),
     ] = None,
-    split: Annotated[
-        str, typer.Option(help="Which graphs to score.", metavar="train|val|test")
-    ] = "test",
+    split: Annotated[str, typer.Option(help="Split to score.", metavar="train|val|test")] = "test",
     workers: Annotated[
-        int, typer.Option(help="Threads that prepare batches.", min=0, metavar="N")
+        int,
+        typer.Option(
+            help="Threads that prepare batches while the model computes.", min=0, metavar="N"
+        ),
     ] = 1,
     rewirings: Annotated[
         int | None,
         typer.Option(
-            help="Number of rewirings; the run's own if not given.",
+            help="Number of rewirings; that of the run by default.",
             min=1,
             metavar="N",
             rich_help_panel=REWIRING,
@@ -44,7 +45,7 @@ def evaluate(
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Of the rewirings; the run's own if not given.",
+            help="Random seed of the rewirings; that of the run by default.",
             min=0,
             metavar="N",
             rich_help_panel=REWIRING,
@@ -52,7 +53,7 @@ def evaluate(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Score a trained model under many rewirings."""
+    """Score a trained model over many rewirings."""
     from grass_gnn.cli.results import show_results
     from grass_gnn.evaluation.run import evaluate_run
 

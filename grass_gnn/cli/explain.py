@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from grass_gnn.cli.common import err, examples
-from grass_gnn.cli.options import Rewirings, RewiringSeed, Run, SmilesOfTraining, Table
-from grass_gnn.progress import reporting
+from grass_gnn.api.options import PredictOptions
+from grass_gnn.cli.common import err, examples, plain
+from grass_gnn.cli.options import Fields, Molecules, Run, expand_options
 
 EXAMPLES = examples(
     "grass-gnn explain runs/solubility new.csv -o pictures",
@@ -17,33 +17,27 @@ EXAMPLES = examples(
 )
 
 
+@expand_options
 def explain(
     run: Run,
-    table: Table,
+    molecules: Molecules,
+    options: Annotated[PredictOptions, Fields(only=("smiles", "rewirings", "seed"))],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder to write to.", metavar="FOLDER")
-    ],
-    smiles: SmilesOfTraining = None,
-    limit: Annotated[
-        int, typer.Option(help="Explain so many of the first rows.", min=1, metavar="N")
-    ] = 20,
-    rewirings: Rewirings = 16,
-    seed: RewiringSeed = 0,
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder to write to; TABLE-explained by default.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Number of rows to explain.", min=1, metavar="N")] = 20,
 ) -> None:
-    """Draw molecules with the attention that each bond gets, and write the numbers."""
+    """Draw molecules with the attention of each bond, and write the numbers."""
     from grass_gnn.api.explanation import explain_table
     from grass_gnn.evaluation.trained import load_model
 
-    model = load_model(run)
-    with reporting() as progress:
-        rows, failed = explain_table(
-            model,
-            table,
-            output,
-            smiles=smiles,
-            limit=limit,
-            rewirings=rewirings,
-            seed=seed,
-            progress=progress,
-        )
-    err.print(f"{rows - failed:,} pictures; {failed:,} rows are no molecules. Written to {output}.")
+    output = output or Path(f"{molecules.name.split('.')[0]}-explained")
+    rows, failed = explain_table(load_model(run), molecules, output, options, limit=limit)
+    unread = f" ({failed:,} could not be read)" if failed else ""
+    err.print(f"Explained {rows - failed:,} of {rows:,} rows{unread} → {plain(str(output))}")

@@ -7,27 +7,20 @@ from typing import Annotated
 
 import typer
 
-from grass_gnn.cli.common import err, examples, out, parse_names, parse_settings, print_json, say
+from grass_gnn.cli.common import examples, out, parse_settings, print_json
 from grass_gnn.cli.options import (
-    NAMES,
     TABLE,
     TRAINING,
-    BadRows,
-    Descriptors,
     Epochs,
-    Logger,
+    Fields,
+    Molecules,
     ResultsAsJson,
-    Resume,
     Run,
-    Seed,
-    Shares,
-    Split,
-    Table,
-    Task,
-    TestTable,
-    ValidationTable,
-    Workers,
+    expand_options,
+    option_fields,
 )
+from grass_gnn.data.tables.spec import TableSpec
+from grass_gnn.training.options import RunOptions
 
 EXAMPLES = examples(
     "grass-gnn finetune runs/logS own.csv --target pKa",
@@ -37,32 +30,26 @@ EXAMPLES = examples(
 )
 
 
+@expand_options
 def finetune(
     run: Run,
-    table: Table,
-    target: Annotated[
-        str, typer.Option(help="Columns to predict.", metavar=NAMES, rich_help_panel=TABLE)
-    ],
-    smiles: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of SMILES; that of RUN, or found by its name.",
-            metavar="NAME",
-            rich_help_panel=TABLE,
+    molecules: Molecules,
+    table: Annotated[
+        TableSpec,
+        Fields(
+            TABLE,
+            only=option_fields(TableSpec, but=("features",)),
+            help=(("smiles", "Column of SMILES; that of RUN by default, or found by its name."),),
         ),
-    ] = None,
-    split: Split = "random",
-    shares: Shares = "0.8,0.1,0.1",
-    val: ValidationTable = None,
-    test: TestTable = None,
-    task: Task = None,
-    descriptors: Descriptors = None,
-    bad_rows: BadRows = "skip",
+    ],
+    options: Annotated[
+        RunOptions, Fields(TRAINING, only=option_fields(RunOptions, but=("devices", "nodes")))
+    ],
     freeze: Annotated[
         bool,
         typer.Option(
             "--freeze",
-            help="Train a new head alone, on layers as they are.",
+            help="Freeze the layers and train only the new head.",
             rich_help_panel=TRAINING,
         ),
     ] = False,
@@ -71,55 +58,34 @@ def finetune(
         list[str] | None,
         typer.Option(
             "--set",
-            help="Change a setting of training, evaluation or head; may be repeated.",
+            help="Change a setting of training, evaluation or head; can be repeated.",
             metavar="NAME=VALUE",
             rich_help_panel=TRAINING,
         ),
     ] = None,
-    seed: Seed = 0,
-    resume: Resume = False,
-    workers: Workers = 1,
-    logger: Logger = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
-            "--out", help="The run folder; runs/TABLE-from-RUN if not given.", metavar="FOLDER"
-        ),
+        typer.Option("--out", help="Run folder; runs/TABLE-from-RUN by default.", metavar="FOLDER"),
     ] = None,
     json: ResultsAsJson = False,
 ) -> None:
-    """Train a model further on another table, with a new head for its targets.
+    """Fine-tune a model on another table, with a new head for its targets.
 
-    Features, encoding, rewiring and layers stay those of RUN. All weights are trained, gently, or
-    with --freeze those of the new head alone.
+    Features, encoding, rewiring and layers are those of RUN. All weights are trained at a lower
+    learning rate; with --freeze, only the new head is trained.
     """
-    from grass_gnn.api.finetuning import Start, finetune_table
+    from grass_gnn.api.finetuning import Pretrained, finetune_table
     from grass_gnn.cli.results import show_results
-    from grass_gnn.data.tables.splits import parse_shares
     from grass_gnn.evaluation.trained import load_model
 
-    start = Start(load_model(run), freeze)
-    name = f"{table.name.split('.')[0]}-from-{run.resolve().name}"
+    name = f"{molecules.name.split('.')[0]}-from-{run.resolve().name}"
     finished = finetune_table(
-        start,
+        Pretrained(load_model(run), freeze),
+        molecules,
         table,
-        parse_names(target),
         folder or Path("runs") / name,
-        smiles=smiles,
-        split=split,
-        shares=parse_shares(shares),
-        val=val,
-        test=test,
-        task=task,
-        descriptors=parse_names(descriptors),
-        bad_rows=bad_rows,
+        options,
         settings=parse_settings(settings or [], epochs),
-        seed=seed,
-        resume=resume,
-        workers=workers,
-        logger=logger,
-        console=err,
-        say=say,
     )
     if json:
         print_json(finished.results)

@@ -1,7 +1,9 @@
-"""How help and tables look: words instead of types, and nothing but text in a pipe."""
+"""The look of help and tables: no Python types, and plain text in a pipe."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from typing import Any
 
@@ -9,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-_ENDLESS = 10_000  # columns: no line of a pipe or a log is broken
+_ENDLESS = 10_000  # columns, so that lines in a pipe or a log are not wrapped
 
 
 def console(stderr: bool = False) -> Console:
-    """A console with the width and colours of its terminal; elsewhere lines as long as they are."""
+    """A console that wraps lines and uses colours only on a terminal."""
     colours: Any = None if _no_colours() else "auto"
     made = Console(stderr=stderr, highlight=False, color_system=colours)
     if not _is_screen(made):
@@ -22,18 +24,10 @@ def console(stderr: bool = False) -> Console:
 
 
 def plain_table(table: Table, target: Console) -> Table:
-    """The table as ``target`` shows it: with a frame on a screen, else as bare columns."""
+    """Remove the frame of a table unless it is shown on a terminal."""
     if not _is_screen(target):
         table.box, table.padding = None, (0, 2, 0, 0)
     return table
-
-
-def help_as_asked_for() -> None:
-    """Let help, which typer prints, heed NO_COLOR: rich alone would still make words bold."""
-    if _no_colours():
-        from typer import rich_utils
-
-        rich_utils.COLOR_SYSTEM = None
 
 
 def _no_colours() -> bool:
@@ -44,28 +38,53 @@ def _is_screen(target: Console) -> bool:
     return target.is_terminal and not target.is_dumb_terminal
 
 
-class Command(TyperCommand):
-    """A command whose help says in words what each of its options takes."""
+class _Argument(TyperArgument):
+    """An argument without a type column in the help: its name says what it is."""
+
+    def display_type_rich(self, ctx: Any) -> str | None:
+        """No type."""
+        return None
+
+
+def _without_types(parameters: list[Any] | None) -> list[Any] | None:
+    """The parameters of a command, with arguments that show no type."""
+    found = []
+    for one in parameters or []:
+        if type(one) is TyperArgument:
+            argument = _Argument.__new__(_Argument)
+            vars(argument).update(vars(one), metavar=one.metavar or str(one.name).upper())
+            one = argument
+        found.append(one)
+    return found if parameters is not None else None
+
+
+class _Plain:
+    """Help without the types of flags, and without escape codes if NO_COLOR is set."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Options and arguments, without Python's types."""
-        return _in_words(super().get_params(ctx))
+        """Options and arguments."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in parameters:
+            if isinstance(one, TyperOption) and one.is_flag:
+                one.metavar = ""
+        return parameters
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help; rich would still print bold text if NO_COLOR is set."""
+        if not _no_colours():
+            super().format_help(ctx, formatter)  # type: ignore[misc]
+            return
+        with contextlib.redirect_stdout(io.StringIO()) as page:
+            super().format_help(ctx, formatter)  # type: ignore[misc]
+        print(page.getvalue(), end="")
 
 
-class Group(TyperGroup):
-    """A group of commands, whose own options are shown like those of its commands."""
+class Command(_Plain, TyperCommand):
+    """A command."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Options of the group itself, without Python's types."""
-        return _in_words(super().get_params(ctx))
+    def __init__(self, *arguments: Any, params: list[Any] | None = None, **options: Any) -> None:
+        super().__init__(*arguments, params=_without_types(params), **options)
 
 
-def _in_words(parameters: list[Any]) -> list[Any]:
-    for one in parameters:
-        if isinstance(one, TyperArgument):
-            one.metavar = one.metavar or str(one.name).upper()
-            # The name of an argument says what it is; typer would add a column of <path> and <str>.
-            one.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
-        elif isinstance(one, TyperOption) and one.is_flag:
-            one.metavar = ""
-    return parameters
+class Group(_Plain, TyperGroup):
+    """A group of commands."""

@@ -1,96 +1,214 @@
-"""Options that several commands have, said in one way."""
+"""Options that commands share.
+
+Most of them are the fields of a dataclass: a command takes a parameter such as ``table: Table``
+(a :class:`TableSpec`), and :func:`expand_options` turns it into one option per field. Names,
+defaults and help come from the dataclass.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-# Titles of the groups that options are shown in.
+from grass_gnn.api.options import PredictOptions, SearchOptions
+from grass_gnn.data.tables.spec import TableSpec
+from grass_gnn.errors import GrassError
+from grass_gnn.training.options import RunOptions
+
+# Titles of the groups in which options are shown.
 TABLE = "Table of molecules"
 BENCHMARK = "Benchmark"
 TRAINING = "Training"
+PROCESSES = "Several processes or machines"
 REWIRING = "Rewirings"
+SEARCH = "Search"
 
-RUN_HELP = "The folder of a run, or the name of a model that comes with the package."
 NAMES = "NAME,NAME…"
+RUN_HELP = "Run folder, or the name of a model that comes with the package."
+
+# How fields look on the command line, where their type does not say it.
+_RENAMED = {"targets": "target"}
+_NO_OPTION = ("progress", "device")
+_METAVAR = {
+    "split": "KIND|NAME",
+    "task": "KIND",
+    "features": "ogb|zinc",
+    "bad_rows": "skip|fail",
+    "val": "FILE",
+    "test": "FILE",
+    "devices": "N|auto",
+    "logger": "NAME",
+    "storage": "FILE|URL",
+    "device": "DEVICE",
+}
+_MINIMUM = {"rewirings": 1, "max_atoms": 1, "nodes": 1, "trials": 1}
+_PANEL = {
+    "devices": PROCESSES,
+    "nodes": PROCESSES,
+    "rewirings": REWIRING,
+    "deterministic": REWIRING,
+}
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Marks a parameter that stands for the fields of its dataclass.
+
+    Args:
+        panel: Group in which the options are shown.
+        only: The fields that become options; all by default.
+        help: Help texts that differ from those of the dataclass.
+    """
+
+    panel: str | None = None
+    only: tuple[str, ...] = ()
+    help: tuple[tuple[str, str], ...] = ()
+
+
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter marked with :class:`Fields` by one option per field."""
+    signature = inspect.signature(command, eval_str=True)
+    expanded: dict[str, tuple[type, dict[str, str]]] = {}  # parameter → class, option → field
+    parameters = []
+    for parameter in signature.parameters.values():
+        marks = [m for m in get_args(parameter.annotation)[1:] if isinstance(m, Fields)]
+        if not marks:
+            parameters.append(parameter)
+            continue
+        cls = get_args(parameter.annotation)[0]
+        options = _options(cls, marks[0])
+        parameters += options.values()
+        expanded[parameter.name] = cls, {one.name: field for field, one in options.items()}
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, (cls, options) in expanded.items():
+            types = get_type_hints(cls)
+            values = {field: _parse(types[field], given.pop(o)) for o, field in options.items()}
+            given[name] = cls(**values)
+        command(**given)
+
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _options(cls: type, mark: Fields) -> dict[str, inspect.Parameter]:
+    """The option of each field."""
+    texts, types = {**field_help(cls), **dict(mark.help)}, get_type_hints(cls)
+    found = {}
+    for field in fields(cls):
+        name, kind = field.name, types[field.name]
+        if name in _NO_OPTION or (mark.only and name not in mark.only):
+            continue
+        option = _RENAMED.get(name, name)
+        shown, metavar, default = _shown(kind, field.default)
+        flag = "--" + option.replace("_", "-")
+        info = typer.Option(
+            flag,
+            help=_plain(texts[name]),
+            metavar=_METAVAR.get(name, metavar),
+            min=_MINIMUM.get(name, 0) if metavar == "N" else None,
+            rich_help_panel=_PANEL.get(
+                name, REWIRING if cls is PredictOptions and name == "seed" else mark.panel
+            ),
+        )
+        found[name] = inspect.Parameter(
+            option,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if default is MISSING else default,
+            annotation=Annotated[shown, info],
+        )
+    return found
+
+
+def _shown(kind: Any, default: Any) -> tuple[Any, str, Any]:
+    """Type, placeholder and default on the command line."""
+    if get_origin(kind) is tuple and get_args(kind)[0] is float:
+        return str, "X,X,X", ",".join(f"{value:g}" for value in default)
+    if get_origin(kind) is tuple:
+        return str | None, NAMES, ",".join(default) or None
+    alternatives = get_args(kind) or (kind,)
+    if bool in alternatives:
+        return bool, "", default
+    if int in alternatives and str not in alternatives:
+        return kind, "N", default
+    if float in alternatives:
+        return kind, "N", default
+    optional = type(None) in alternatives
+    return (str | None if optional else str), "FILE" if Path in alternatives else "NAME", default
+
+
+def _parse(kind: Any, value: Any) -> Any:
+    """The value of a field from what was typed."""
+    from grass_gnn.cli.common import parse_names
+
+    if get_origin(kind) is not tuple:
+        return value
+    if get_args(kind)[0] is float:
+        from grass_gnn.data.tables.splits import parse_shares
+
+        return tuple(parse_shares(value))
+    return tuple(parse_names(value))
+
+
+def field_help(cls: type) -> dict[str, str]:
+    """The description of each field, from the ``Args`` section of the docstring."""
+    section = inspect.getdoc(cls).split("Args:\n", 1)[-1]  # type: ignore[union-attr]
+    found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
+
+
+def _plain(text: str) -> str:
+    """Help without the markup of docstrings."""
+    return text.replace("``", "").replace('"', "")
+
+
+def refuse(context: typer.Context, options: list[str], sentence: str) -> None:
+    """Raise if one of the options was given, since it would be ignored."""
+    for name in options:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            flag = "--" + name.replace("_", "-")
+            raise GrassError(f"{flag} {sentence}")
+
+
+def option_fields(cls: type, but: tuple[str, ...]) -> tuple[str, ...]:
+    """All fields of a dataclass except some."""
+    return tuple(field.name for field in fields(cls) if field.name not in but)
+
+
+def option_names(cls: type) -> list[str]:
+    """The options that the fields of a dataclass become."""
+    return [_RENAMED.get(f.name, f.name) for f in fields(cls) if f.name not in _NO_OPTION]
+
 
 Run = Annotated[Path, typer.Argument(help=RUN_HELP, metavar="RUN")]
-Table = Annotated[
-    Path, typer.Argument(help="A table of molecules (CSV, TSV, Parquet).", metavar="TABLE")
+Molecules = Annotated[
+    Path, typer.Argument(help="Table of molecules (CSV, TSV, Parquet).", metavar="TABLE")
 ]
 
-# Of tables of molecules.
-Target = Annotated[
-    str | None,
-    typer.Option(help="Columns to predict.", metavar=NAMES, rich_help_panel=TABLE),
-]
-Smiles = Annotated[
-    str | None,
-    typer.Option(
-        help="Column of SMILES; found by its name if not given.",
-        metavar="NAME",
-        rich_help_panel=TABLE,
-    ),
-]
-SmilesOfTraining = Annotated[
-    str | None,
-    typer.Option(help="Column of SMILES; that of training if not given.", metavar="NAME"),
-]
-Split = Annotated[
-    str,
-    typer.Option(
-        help="random, scaffold, or a column that says train, val or test.",
-        metavar="KIND|NAME",
-        rich_help_panel=TABLE,
-    ),
-]
-Shares = Annotated[
-    str,
-    typer.Option(
-        help="Shares of training, validation and test.", metavar="X,X,X", rich_help_panel=TABLE
-    ),
-]
-ValidationTable = Annotated[
-    Path | None,
-    typer.Option(help="A table of validation rows.", metavar="FILE", rich_help_panel=TABLE),
-]
-TestTable = Annotated[
-    Path | None, typer.Option(help="A table of test rows.", metavar="FILE", rich_help_panel=TABLE)
-]
-Task = Annotated[
-    str | None,
-    typer.Option(
-        help="regression, binary, classification or multilabel; inferred if not given.",
-        metavar="KIND",
-        rich_help_panel=TABLE,
-    ),
-]
-Features = Annotated[
-    str,
-    typer.Option(help="Numbering of atoms and bonds.", metavar="ogb|zinc", rich_help_panel=TABLE),
-]
-Descriptors = Annotated[
-    str | None,
-    typer.Option(
-        help="Columns of numbers to give to the head.", metavar=NAMES, rich_help_panel=TABLE
-    ),
-]
-BadRows = Annotated[
-    str,
-    typer.Option(
-        help="What to do about rows that cannot be used.",
-        metavar="skip|fail",
-        rich_help_panel=TABLE,
-    ),
+# Dataclasses whose fields are options.
+Table = Annotated[TableSpec, Fields(TABLE)]
+Options = Annotated[RunOptions, Fields(TRAINING)]
+Search = Annotated[SearchOptions, Fields(SEARCH, only=("trials", "minutes", "storage", "study"))]
+Prediction = Annotated[
+    PredictOptions, Fields(only=("smiles", "rewirings", "deterministic", "seed"))
 ]
 
-# Of benchmarks.
+# Benchmarks.
 RawFiles = Annotated[
     Path | None,
     typer.Option(
-        help="Folder with the raw files, if not downloaded.",
+        help="Folder with the raw files, if they were not downloaded.",
         metavar="FOLDER",
         rich_help_panel=BENCHMARK,
     ),
@@ -98,13 +216,13 @@ RawFiles = Annotated[
 Generate = Annotated[
     str | None,
     typer.Option(
-        help="PATTERN, CLUSTER: draw so many graphs for training, validation and test.",
+        help="PATTERN, CLUSTER: number of graphs to generate for training, validation and test.",
         metavar="N,N,N",
         rich_help_panel=BENCHMARK,
     ),
 ]
 
-# Of training.
+# Training.
 Epochs = Annotated[
     int | None,
     typer.Option(help="Number of epochs.", min=1, metavar="N", rich_help_panel=TRAINING),
@@ -113,7 +231,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="Change a setting; may be repeated.",
+        help="Change a setting; can be repeated.",
         metavar="NAME=VALUE",
         rich_help_panel=TRAINING,
     ),
@@ -121,52 +239,41 @@ Settings = Annotated[
 Config = Annotated[
     Path | None,
     typer.Option(
-        help="Settings (TOML) to start from; by the size of the data if not given.",
+        help="Configuration (TOML) to start from; chosen by the size of the data by default.",
         metavar="FILE",
         rich_help_panel=TRAINING,
     ),
 ]
-Seed = Annotated[
-    int, typer.Option(help="Of everything random.", min=0, metavar="N", rich_help_panel=TRAINING)
-]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Go on with an interrupted run.", rich_help_panel=TRAINING),
-]
-Workers = Annotated[
-    int,
-    typer.Option(
-        help="Threads that prepare batches.", min=0, metavar="N", rich_help_panel=TRAINING
-    ),
-]
-Logger = Annotated[
-    str | None,
-    typer.Option(
-        help="Also log to tensorboard, mlflow or wandb.", metavar="NAME", rich_help_panel=TRAINING
-    ),
-]
 
-# Of predicting.
+# Prediction.
 Rewirings = Annotated[
     int,
-    typer.Option(help="Rewirings to average over.", min=1, metavar="N", rich_help_panel=REWIRING),
+    typer.Option(
+        help="Number of random rewirings to average over.",
+        min=1,
+        metavar="N",
+        rich_help_panel=REWIRING,
+    ),
 ]
 RewiringSeed = Annotated[
-    int, typer.Option(help="Of the rewirings.", min=0, metavar="N", rich_help_panel=REWIRING)
+    int,
+    typer.Option(
+        help="Random seed of the rewirings.", min=0, metavar="N", rich_help_panel=REWIRING
+    ),
 ]
 Deterministic = Annotated[
     bool,
     typer.Option(
         "--deterministic",
-        help="Let rewirings follow from each graph alone.",
+        help=field_help(PredictOptions)["deterministic"],
         rich_help_panel=REWIRING,
     ),
 ]
 Ensemble = Annotated[
     list[Path] | None,
-    typer.Option(help="Another run to average with; may be repeated.", metavar="RUN"),
+    typer.Option(help="Another run to average with; can be repeated.", metavar="RUN"),
 ]
 
-# Of what is printed.
+# Output.
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ResultsAsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]

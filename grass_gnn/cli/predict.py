@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from grass_gnn.cli.common import err, examples, print_json
-from grass_gnn.cli.options import (
-    Deterministic,
-    Ensemble,
-    Rewirings,
-    RewiringSeed,
-    SmilesOfTraining,
-    Table,
-)
-from grass_gnn.progress import reporting
+from grass_gnn.api.options import PredictOptions
+from grass_gnn.cli.common import err, examples, plain, print_json
+from grass_gnn.cli.options import Ensemble, Fields, Molecules, expand_options, option_fields
 
 EXAMPLES = examples(
     "grass-gnn predict zinc new.csv -o logp.csv",
@@ -28,64 +21,53 @@ EXAMPLES = examples(
 )
 
 
+@expand_options
 def predict(
     run: Annotated[
         Path,
         typer.Argument(
-            help="The folder of a run or of a cross-validation, or the name of a model that comes "
-            "with the package."
+            help="Run folder, folder of a cross-validation, or the name of a model that comes "
+            "with the package.",
+            metavar="RUN",
         ),
     ],
-    table: Table,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The CSV to write.", metavar="FILE")
+    molecules: Molecules,
+    options: Annotated[
+        PredictOptions, Fields(only=option_fields(PredictOptions, but=("calibrated", "device")))
     ],
-    smiles: SmilesOfTraining = None,
-    ensemble: Ensemble = None,
-    uncalibrated: Annotated[
-        bool, typer.Option("--uncalibrated", help="Leave out what calibrate found.")
-    ] = False,
-    max_atoms: Annotated[
-        int,
-        typer.Option(help="Refuse larger molecules, with a reason.", min=1, metavar="N"),
-    ] = 1000,
-    workers: Annotated[
-        int | None,
+    output: Annotated[
+        Path | None,
         typer.Option(
-            help="Processes that read SMILES; one a core if not given.", min=0, metavar="N"
+            "--output",
+            "-o",
+            help="CSV file to write; TABLE-predicted.csv by default.",
+            metavar="FILE",
         ),
     ] = None,
-    rewirings: Rewirings = 16,
-    deterministic: Deterministic = False,
-    seed: RewiringSeed = 0,
+    ensemble: Ensemble = None,
+    uncalibrated: Annotated[
+        bool, typer.Option("--uncalibrated", help="Do not apply a stored calibration.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
 ) -> None:
-    """Predict for a table: each row once, in order, with a value and its spread, or a reason."""
+    """Predict a table of molecules: a mean and its std for each row, or an error message."""
     from grass_gnn.api.prediction import predict_table
     from grass_gnn.uncertainty.ensembles import load_models
 
+    output = output or Path(f"{molecules.name.split('.')[0]}-predicted.csv")
     models = load_models([run, *(ensemble or [])])
-    with reporting() as progress:
-        summary = predict_table(
-            models,
-            table,
-            output,
-            smiles=smiles,
-            rewirings=rewirings,
-            seed=seed,
-            deterministic=deterministic,
-            max_atoms=max_atoms,
-            calibrated=not uncalibrated,
-            workers=workers,
-            progress=progress,
-        )
+    summary = predict_table(
+        models, molecules, output, replace(options, calibrated=not uncalibrated)
+    )
     if json:
         print_json(asdict(summary))
         return
-    err.print(
-        f"{summary.rows:,} rows: {summary.predicted:,} predicted, {summary.failed:,} not "
-        f"(column error), {summary.warned:,} with a warning. Written to {output}."
-    )
+    counts = f"Predicted {summary.predicted:,} of {summary.rows:,} rows"
+    if summary.failed:
+        counts += f", {summary.failed:,} failed (see the column error)"
+    if summary.warned:
+        counts += f", {summary.warned:,} with a warning"
+    err.print(f"{counts} → {plain(str(output))}")
     if summary.calibration:
         err.print(f"{summary.calibration[0].upper()}{summary.calibration[1:]}.")
     for name, value in summary.scores.items():

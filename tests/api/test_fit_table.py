@@ -14,6 +14,7 @@ from grass_gnn.cli import main
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.molecules import parse
+from grass_gnn.data.tables.spec import TableSpec
 
 SET = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
 
@@ -95,7 +96,7 @@ def test_bad_rows_are_listed_or_fatal(molecules, tmp_path, capsys):
     assert "line 82 of bad.csv" in capsys.readouterr().err
     assert main(arguments) == 0
     said = capsys.readouterr().err
-    assert "4 rows are left out" in said
+    assert "Skipped 4 unusable rows" in said
     rows = read_csv(out / "skipped_rows.csv")
     assert [row["line"] for row in rows] == ["82", "83", "84", "85"]
     reasons = [row["reason"] for row in rows]
@@ -107,23 +108,23 @@ def test_splits_by_column_files_and_scaffold(molecules, tmp_path):
     rows = [[s, n, parts[n % 4]] for n, s in enumerate(some_smiles(40))]
     rows.append(["CCCC", 1, "nowhere"])
     path = write_csv(tmp_path / "split.csv", ["smiles", "y", "set"], rows)
-    data = read_tables(path, ["y"], split="set")
+    data = read_tables(path, TableSpec(["y"], split="set"))
     assert [len(graphs) for graphs in data.splits.values()] == [20, 10, 10]
-    assert "neither" in data.skipped[0].problem
+    assert "none of train" in data.skipped[0].problem
     for name, first in (("train", 0), ("val", 60), ("test", 70)):
         part = read_csv(molecules)[first : {"train": 60, "val": 70, "test": 80}[name]]
         write_csv(tmp_path / f"{name}.csv", list(part[0]), [list(row.values()) for row in part])
     files = {name: tmp_path / f"{name}.csv" for name in ("val", "test")}
-    data = read_tables(tmp_path / "train.csv", ["size"], **files)
+    data = read_tables(tmp_path / "train.csv", TableSpec(["size"], **files))
     assert [len(graphs) for graphs in data.splits.values()] == [60, 10, 10]
-    data = read_tables(tmp_path / "train.csv", ["size"], test=files["test"])
+    data = read_tables(tmp_path / "train.csv", TableSpec(["size"], test=files["test"]))
     assert len(data.splits["test"]) == 10 and len(data.splits["val"]) == 7
     rings = [["C1CCCCC1" + "C" * n, n] for n in range(20)]
     rings += [["c1ccncc1" + "O" * n, n] for n in range(1, 3)] + [
         ["C1CC1" + "N" * n, n] for n in (1, 2)
     ]
     path = write_csv(tmp_path / "rings.csv", ["smiles", "y"], rings)
-    data = read_tables(path, ["y"], split="scaffold")
+    data = read_tables(path, TableSpec(["y"], split="scaffold"))
     assert {row.split for row in data.rows[:20]} == {"train"}
     assert {row.split for row in data.rows[20:]} == {"val", "test"}
 
@@ -132,10 +133,10 @@ def test_duplicates_across_splits_are_reported(tmp_path):
     rows = [[s, n, "train"] for n, s in enumerate(some_smiles(20))]
     rows += [["OCC", 1, "train"], ["CCO", 1, "test"], ["CCN", 2, "val"]]
     path = write_csv(tmp_path / "twice.csv", ["smiles", "y", "split"], rows)
-    data = read_tables(path, ["y"], split="split")
+    data = read_tables(path, TableSpec(["y"], split="split"))
     assert [name for name, _ in data.shared] == ["CCO"]
     assert any(
-        "more than one split" in sentence and "line 22" in sentence for sentence in data.said
+        "more than one split" in sentence and "line 22" in sentence for sentence in data.summary
     )
 
 
@@ -181,7 +182,7 @@ def test_parquet_and_zinc_features(molecules, tmp_path):
     assert summary.rows == 80
     (tmp_path / "no.parquet").write_text("nothing")
     with pytest.raises(GrassError, match=r"no\.parquet"):
-        read_tables(tmp_path / "no.parquet", ["size"])
+        read_tables(tmp_path / "no.parquet", TableSpec(["size"]))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_defaults_follow_the_size_of_the_data():
 
 
 def test_nan_targets_are_refused_unless_they_may_be_missing(molecules, tmp_path):
-    data = read_tables(molecules, ["size"])
+    data = read_tables(molecules, TableSpec(["size"]))
     data.splits["train"][0].y[0] = math.nan
     config = GRASSConfig().override(
         {"input.nodes.kind": "ogb-atom", "input.edges.kind": "ogb-bond"}

@@ -7,7 +7,13 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from grass_gnn.api.graphs import divide, infer_graph_task, infer_input, read_graphs
+from grass_gnn.api.graphs import (
+    GraphSpec,
+    infer_graph_task,
+    infer_input,
+    read_graphs,
+    split_graphs,
+)
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.checking import check_sizes
 from grass_gnn.data.packed.build import pack
@@ -59,7 +65,7 @@ def test_odd_tasks_levels_and_widths_are_sentences() -> None:
             infer_input([small(x=x)])
     empty = small(x=torch.rand(2, 1), y=torch.rand(0), edge_index=torch.zeros(2, 0).long())
     with pytest.raises(GrassError):
-        infer_graph_task(divide(empty, "edge", (0.8, 0.1, 0.1), 0)["train"], "edge")
+        infer_graph_task(split_graphs(empty, GraphSpec("edge"), 0)["train"], "edge")
 
 
 def test_graphs_with_different_masks_are_refused() -> None:

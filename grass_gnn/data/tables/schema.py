@@ -13,8 +13,9 @@ from pydantic import Field, ValidationError
 from grass_gnn.config import Section, TaskConfig
 from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number, shorten
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader, ReadingPool
+from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
-from grass_gnn.progress import Progress, silent
+from grass_gnn.progress import report_progress
 from grass_gnn.tasks import TASKS, TargetColumn, Task, kind_of_columns, make_task
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "smi", "mol", "structure")
@@ -208,67 +209,43 @@ class ReadRows:
         return [number for number, row in enumerate(self.rows) if not row.problem]
 
 
-def read_rows(
-    path: str | Path,
-    targets: Sequence[str],
-    *,
-    smiles: str | None = None,
-    others: Sequence[tuple[str | Path, str]] = (),
-    column: str | None = None,
-    features: str = "ogb",
-    descriptors: Sequence[str] = (),
-    task: str | None = None,
-    bad_rows: str = "skip",
-    workers: int | None = None,
-    progress: Progress = silent,
-) -> ReadRows:
-    """Read molecules with targets; what the targets pose as a task is inferred.
+def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> ReadRows:
+    """Read molecules and their targets, and infer the task from the targets.
 
     Args:
-        path: The table (CSV, TSV or Parquet).
-        targets: Columns to learn.
-        smiles: Column of SMILES; found by its name if not given.
-        others: Further tables with the same columns, and the split that each is.
-        column: A column that says which split a row is in.
-        features: ``"ogb"`` or ``"zinc"``.
-        descriptors: Columns of numbers that the head is given beside the graph.
-        task: What the targets are, if that is not to be inferred.
-        bad_rows: ``"skip"`` or ``"fail"``.
-        workers: Processes that read molecules.
-        progress: Told how many rows are read.
+        path: The table.
+        spec: Its columns; further tables of validation and test rows are read with it.
+        workers: Processes that parse SMILES.
     """
-    if bad_rows not in ("skip", "fail"):
-        raise GrassError(f"--bad-rows is skip or fail, not {bad_rows!r}.")
     table = open_table(path)
-    if not targets:
+    if not spec.targets:
         columns = ", ".join(table.columns[:20])
-        raise GrassError(f"Which column is to be predicted? Give --target; there are {columns}.")
+        raise GrassError(f"Which column should be predicted? Use --target; columns: {columns}.")
     schema = TableSchema(
-        smiles=find_smiles(table, smiles),
-        targets=list(targets),
-        features=features,
-        descriptors=list(descriptors),
+        smiles=find_smiles(table, spec.smiles),
+        targets=list(spec.targets),
+        features=spec.features,
+        descriptors=list(spec.descriptors),
     )
-    rows = _cells(table, schema, column, None)
-    for file, split in others:
-        rows += _cells(open_table(file), schema, None, split)
+    rows = _cells(table, schema, spec.split_column, None)
+    for file, split in ((spec.val, "val"), (spec.test, "test")):
+        if file is not None:
+            rows += _cells(open_table(file), schema, None, split)
     cells = {
         name: [row.targets[number] for row in rows if not row.problem]
         for number, name in enumerate(schema.targets)
     }
-    found_task, classes, sentence = infer_task(cells, task)
+    task, classes, sentence = infer_task(cells, spec.task)
     schema = schema.model_copy(update={"classes": classes})
-    read = _read(rows, schema, found_task, sentence, workers, progress)
-    _check_problems(read.rows, bad_rows, Path(path))
+    read = _read(rows, schema, task, sentence, workers)
+    _check_problems(read.rows, spec.bad_rows, Path(path))
     return read
 
 
-def read_known_rows(
-    path: str | Path, schema: TableSchema, task: TaskConfig, progress: Progress = silent
-) -> ReadRows:
-    """Read rows with targets for a model that is trained already: it says what they mean."""
+def read_known_rows(path: str | Path, schema: TableSchema, task: TaskConfig) -> ReadRows:
+    """Read rows with targets using the schema and task of a trained model."""
     rows = _cells(open_table(path), schema, None, None)
-    read = _read(rows, schema, task, "", None, progress)
+    read = _read(rows, schema, task, "", None)
     _check_problems(read.rows, "skip", Path(path))
     return read
 
@@ -313,9 +290,8 @@ def _read(
     task: TaskConfig,
     sentence: str,
     workers: int | None,
-    progress: Progress,
 ) -> ReadRows:
-    """Targets, descriptors and molecules of all rows."""
+    """Parse the targets, descriptors and molecules of all rows."""
     values, rows = _encode(rows, schema, task)
     molecules: list[Molecule | None] = []
     checked = []
@@ -329,7 +305,7 @@ def _read(
             else:
                 molecules.append(molecule)
             checked.append(row)
-            progress("Reading molecules", len(checked), len(rows))
+            report_progress("Reading molecules", len(checked), len(rows))
     return ReadRows(checked, molecules, values, schema, task, sentence)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from grass_gnn.data.benchmarks.sbm import SPLITS
+from grass_gnn.data.tables.spec import DEFAULT_SHARES
 from grass_gnn.errors import GrassError
 
-DEFAULT_SHARES = (0.8, 0.1, 0.1)
 _NAMES = {
     "train": "train",
     "training": "train",

@@ -1,0 +1,68 @@
+"""Which columns of a table to use, and how to split its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from grass_gnn.errors import GrassError
+
+DEFAULT_SHARES = (0.8, 0.1, 0.1)
+BAD_ROWS = ("skip", "fail")
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """Columns, split and features of a table of molecules.
+
+    The command line builds its options from these fields and takes their help from here.
+
+    Args:
+        targets: Columns to predict.
+        smiles: Column of SMILES; found by its name by default.
+        val: Table of validation rows, with the same columns.
+        test: Table of test rows, with the same columns.
+        split: How to split the rows: ``"random"``, ``"scaffold"``, or a column that contains
+            train, val or test.
+        shares: Fractions of the training, validation and test set.
+        split_seed: Random seed of the split; by default that of the run. Runs with the same split
+            share their validation rows, on which an ensemble can be calibrated.
+        task: ``"regression"``, ``"binary"``, ``"classification"`` or ``"multilabel"``; inferred
+            from the targets by default.
+        features: Atom and bond features: ``"ogb"`` or ``"zinc"``.
+        descriptors: Numeric columns that are passed to the head along with the graph.
+        bad_rows: What to do with unusable rows: ``"skip"`` or ``"fail"``.
+    """
+
+    targets: tuple[str, ...] = ()
+    smiles: str | None = None
+    val: str | Path | None = None
+    test: str | Path | None = None
+    split: str = "random"
+    shares: tuple[float, float, float] = DEFAULT_SHARES
+    split_seed: int | None = None
+    task: str | None = None
+    features: str = "ogb"
+    descriptors: tuple[str, ...] = ()
+    bad_rows: str = "skip"
+
+    def __post_init__(self) -> None:
+        if self.bad_rows not in BAD_ROWS:
+            raise GrassError(f"--bad-rows is {' or '.join(BAD_ROWS)}, not {self.bad_rows!r}.")
+        for name in ("targets", "descriptors", "shares"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @classmethod
+    def of(cls, targets: TableSpec | str | Sequence[str], **fields: Any) -> TableSpec:
+        """A spec from the names of the target columns and other fields, or a changed spec."""
+        if isinstance(targets, TableSpec):
+            return replace(targets, **fields)
+        names = (targets,) if isinstance(targets, str) else tuple(targets)
+        return cls(names, **fields)
+
+    @property
+    def split_column(self) -> str | None:
+        """The column that contains the split of each row, if there is one."""
+        return None if self.split in ("random", "scaffold") else self.split
