@@ -58,7 +58,7 @@ def test_odd_tasks_levels_and_widths_are_sentences() -> None:
     for level, kind in (("atom", None), (None, "guess")):
         with pytest.raises(GrassError, match="is one of"):
             infer_graph_task([small()], level, kind)
-    with pytest.raises(GrassError, match="Some targets y have 1 values a graph, others have 3"):
+    with pytest.raises(GrassError, match="Some targets y have 1 values"):
         infer_graph_task([small(), small(y=torch.rand(3))])
     for x in (torch.tensor([[2**40]]), torch.ones(2, 1, dtype=torch.complex64), [1, 2]):
         with pytest.raises(GrassError, match="node feature"):
@@ -78,5 +78,5 @@ def test_a_saved_graph_that_lacks_its_inside(tmp_path: Path) -> None:
     graph = small()
     del graph.__dict__["_store"]
     torch.save([graph], tmp_path / "graphs.pt")
-    with pytest.raises(GrassError, match="holds no list of PyG graphs"):
+    with pytest.raises(GrassError, match="list of PyG graphs"):
         read_graphs(tmp_path / "graphs.pt")
