@@ -103,6 +103,17 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")
 
 
+def check_attr_name(attr_name: str) -> None:
+    """Raise unless ``attr_name`` can name an attribute that is not incremented in PyG batches."""
+    if not isinstance(attr_name, str):
+        raise TypeError(f"attr_name must be a string, not {type(attr_name).__name__}.")
+    if not attr_name.isidentifier() or "index" in attr_name or "batch" in attr_name:
+        raise ValueError(
+            f"attr_name must be an identifier without 'index' or 'batch' in it (PyG increments "
+            f"those when batching), not {attr_name!r}."
+        )
+
+
 def _check_int(name: str, value: int, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, not {value!r}.")

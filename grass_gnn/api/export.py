@@ -20,6 +20,7 @@ from torch_geometric.data import Batch, Data
 
 from grass_gnn.config import FeatureConfig, GRASSConfig
 from grass_gnn.data.batch import GraphBatch, batch_from_data
+from grass_gnn.encoding import make_encoding
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_json, write_whole
 from grass_gnn.nn.model import GRASS
@@ -135,14 +136,14 @@ def describe_inputs(config: GRASSConfig) -> list[dict[str, Any]]:
     """Name, type, shape and meaning of each input; texts in shapes are sizes that may differ."""
     nodes, edges = config.input.nodes, config.input.edges
     level = config.task.level
-    columns = {"node": config.encoding.node_columns, "edge": config.encoding.edge_columns}
+    encoding = make_encoding(config.encoding)
     found = [
         _features("x", "nodes", nodes, "features of nodes"),
         _input("edge_index", [2, "edges"], "int64", "head and tail of each edge"),
         _features("edge_attr", "edges", edges, "features of edges; 0 where edge_kind is not 0"),
         _input("edge_kind", ["edges"], "int64", "0: input edge, 1: self-loop, 2: added edge"),
-        _input("node_encoding", ["nodes", columns["node"]], "float32", "P_ii, and degrees"),
-        _input("edge_encoding", ["edges", columns["edge"]], "float32", "P_ij and P_ji"),
+        _input("node_encoding", ["nodes", encoding.node_columns], "float32", "P_ii, and degrees"),
+        _input("edge_encoding", ["edges", encoding.pair_columns], "float32", "P_ij and P_ji"),
         _input("node_graph", ["nodes"], "int64", "number of the graph of each node, from 0"),
         _input("graph_ptr", ["graphs + 1"], "int64", "first node of each graph, then their number"),
         _input("descriptors", ["graphs", config.input.descriptors], "float32", "of each graph"),

@@ -92,14 +92,8 @@ class GRASSConfig(Section):
 
     @model_validator(mode="after")
     def _sampling_fits(self) -> GRASSConfig:
-        if self.training.sampling != "none":
-            if self.task.level != "node":
-                raise ValueError("training.sampling is for tasks whose nodes have targets")
-            if self.encoding.kind == "rrwp":
-                raise ValueError(
-                    "training.sampling takes no RRWP, whose walks between two nodes go over the "
-                    "whole graph: choose encoding.kind decomposed-rrwp, laplacian or none"
-                )
+        if self.training.sampling != "none" and self.task.level != "node":
+            raise ValueError("training.sampling is for tasks whose nodes have targets")
         return self
 
     @classmethod

@@ -124,23 +124,6 @@ class EncodingConfig(Section):
         """Number of eigenpairs m of the decomposed RRWP."""
         return self.eigenpairs or self.steps
 
-    @property
-    def node_columns(self) -> int:
-        """Columns of the node encoding, degrees included."""
-        columns = 0 if self.kind == "none" else self.steps
-        if self.kind == "decomposed-rrwp" and self.directed == "alternating":
-            columns = 2 * self.steps
-        return columns + (0 if self.degrees == "none" else 2)
-
-    @property
-    def edge_columns(self) -> int:
-        """Columns of the pair encoding: P_ij ‖ P_ji, v_i ‖ v_j, or the symmetric D-RRWP."""
-        if self.kind == "none":
-            return 0
-        if self.kind == "decomposed-rrwp":
-            return 2 * self.steps if self.directed == "alternating" else self.steps
-        return 2 * self.steps
-
 
 class RewiringConfig(Section):
     """The random graph that is superimposed on every input graph."""

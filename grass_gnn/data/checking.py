@@ -1,4 +1,4 @@
-"""What a graph must be to go into a dataset, with one sentence for each thing that may be wrong."""
+"""Checks of users' graphs, the same for datasets and for ``model(data)``."""
 
 from __future__ import annotations
 
@@ -8,42 +8,51 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
-from grass_gnn.config import GRASSConfig
-from grass_gnn.data.batch import feature_columns
+from grass_gnn.config import FeatureConfig, GRASSConfig
 from grass_gnn.data.benchmarks.sbm import SPLITS
+from grass_gnn.encoding.graph import WEIGHT_KEY
 from grass_gnn.errors import GrassError
 from grass_gnn.tasks import Task, make_task
 from grass_gnn.validation import check_graph
 
-_MOST_NODES = 1 << 31  # of a graph; what says more is no number of nodes
+LARGEST_FEATURE = 1e15  # of continuous features: sums of their squares stay finite
+_MOST_NODES = 1 << 31  # a graph cannot have more
 
 
 class CheckedGraph(NamedTuple):
-    """A graph as it is packed, of the shapes and types that the configuration asks for."""
+    """A graph with the shapes and types that the configuration asks for.
+
+    Also B graphs laid end to end, where :func:`check_graphs` was given a batch.
+    """
 
     num_nodes: int
     edge_index: Tensor  # [2, E]
     x: Tensor | None  # [n, columns]
     edge_attr: Tensor | None  # [E, columns]
-    y: Tensor | None  # [rows] class numbers, or [rows, outputs]; a row a graph, node or edge
+    y: Tensor | None  # [rows] classes, or [rows, outputs]; a row per graph, node or edge
     weight: Tensor | None  # [E]
-    descriptors: Tensor | None  # [1, columns]
-    masks: dict[str, Tensor]  # [rows] for each split, of a graph whose nodes or edges are split
+    descriptors: Tensor | None  # [B, columns]
+    masks: dict[str, Tensor]  # [rows] for each split, where nodes or edges are split
 
 
 def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) -> CheckedGraph:
-    """Check one graph; ``number`` names it in an error.
+    """Check one graph of a dataset; ``number`` names it in an error.
 
     Args:
-        number: Place of the graph in its list, from 0.
+        number: Position of the graph in its list, from 0.
         data: The graph.
-        config: What it must fit.
+        config: The input, task and split that it must fit.
         targets: Whether it must have a target.
     """
     try:
-        return _check(data, config, targets)
+        if "added_edge_mask" in data:
+            raise GrassError(
+                "The graph was rewired by AddRandomRegularEdges, but a dataset is rewired anew for "
+                "every batch: leave out that transform."
+            )
+        return check_graphs(data, config, targets=targets)
     except (ValueError, TypeError) as error:
         message = str(error).removeprefix("The graph ")
         if message != str(error):
@@ -52,13 +61,18 @@ def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) ->
 
 
 def check_sizes(graphs: Sequence[Data]) -> tuple[Tensor, Tensor]:
-    """Number of nodes [B] and edges [B] of each graph, of which there must be at least one."""
+    """Number of nodes [B] and edges [B] of each graph; there must be at least one graph."""
     if not len(graphs):
         raise GrassError("There are no graphs: a dataset needs at least one.")
     nodes, edges = [], []
     for number, data in enumerate(graphs):
         if not isinstance(data, Data):
             raise GrassError(f"Graph {number} is not a PyG Data but a {type(data).__name__}.")
+        if isinstance(data, Batch) or _has_several_graphs(data):
+            raise GrassError(
+                f"Graph {number} is a batch of several graphs: pass the graphs one by one "
+                "(Batch.to_data_list())."
+            )
         index = data.edge_index
         if not isinstance(index, Tensor) or index.dim() != 2 or index.size(0) != 2:
             raise GrassError(
@@ -72,8 +86,13 @@ def check_sizes(graphs: Sequence[Data]) -> tuple[Tensor, Tensor]:
     return torch.tensor(nodes), torch.tensor(edges)
 
 
+def _has_several_graphs(data: Data) -> bool:
+    batch = data.get("batch")
+    return isinstance(batch, Tensor) and batch.numel() > 0 and bool((batch != batch[0]).any())
+
+
 def _count_nodes(data: Data) -> int:
-    """Number of nodes as PyG finds it; 0 where features or a number of nodes make no sense."""
+    """Number of nodes as PyG infers it; 0 where that fails or makes no sense."""
     try:
         count = operator.index(data.num_nodes)
     except (TypeError, ValueError, IndexError, RuntimeError, AttributeError):
@@ -82,7 +101,7 @@ def _count_nodes(data: Data) -> int:
 
 
 def number_tensor(name: str, value: Any) -> Tensor:
-    """A tensor of numbers, from what a graph holds under a name."""
+    """Convert an attribute of a graph to a tensor of real numbers."""
     try:
         tensor = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -92,19 +111,35 @@ def number_tensor(name: str, value: Any) -> Tensor:
     return tensor
 
 
-def _check(data: Data, config: GRASSConfig, targets: bool) -> CheckedGraph:
+def check_graphs(
+    data: Data,
+    config: GRASSConfig,
+    *,
+    num_graphs: int = 1,
+    targets: bool = True,
+    masks: bool = True,
+) -> CheckedGraph:
+    """Check one graph, or several laid end to end.
+
+    Args:
+        data: A graph, or a batch of ``num_graphs`` graphs; edges must be without added ones.
+        config: The input, task and split that it must fit.
+        num_graphs: Number of graphs.
+        targets: Whether it must have targets; otherwise they are left out.
+        masks: Whether to read the masks of splits.
+    """
     num_nodes, edge_index = int(data.num_nodes or 0), data.edge_index
-    weight = data.get("edge_weight")
+    weight = data.get(WEIGHT_KEY)
     if weight is not None:
-        weight = number_tensor("edge_weight", weight).flatten().float()
+        weight = number_tensor(WEIGHT_KEY, weight).flatten().float()
     for name in ("x", "edge_attr"):
         value = data.get(name)
         if value is not None and (not isinstance(value, Tensor) or not value.dim()):
-            raise GrassError(f"The {name} of a graph must be a tensor with a row for each.")
+            raise GrassError(f"The {name} of a graph must be a tensor with one row for each.")
     check_graph(edge_index, num_nodes, weight)
     num_edges = edge_index.size(1)
     task = make_task(config.task)
-    rows = task.num_rows(1, num_nodes, num_edges)
+    rows = task.num_rows(num_graphs, num_nodes, num_edges)
     return CheckedGraph(
         num_nodes,
         edge_index,
@@ -112,9 +147,51 @@ def _check(data: Data, config: GRASSConfig, targets: bool) -> CheckedGraph:
         feature_columns("edge", data.edge_attr, config.input.edges, num_edges),
         _targets(data, task, rows) if targets else None,
         weight,
-        _descriptors(data, config.input.descriptors),
-        _masks(data, config.split, rows),
+        _descriptors(data, config.input.descriptors, num_graphs),
+        _masks(data, config.split, rows) if masks else {},
     )
+
+
+def feature_columns(
+    what: str, features: Tensor | None, expected: FeatureConfig, num_rows: int
+) -> Tensor | None:
+    """Check features against the configuration, and give them two dimensions.
+
+    Raises:
+        GrassError: Features are missing, not finite, of the wrong shape or unknown categories.
+    """
+    if not expected.num_columns:
+        return None
+    if features is None:
+        raise GrassError(f"The graph has no {what} features, but the model takes {expected.kind}.")
+    if features.dim() == 1:
+        features = features.unsqueeze(1)
+    if features.shape != (num_rows, expected.num_columns):
+        raise GrassError(
+            f"The {what} features have shape {list(features.shape)}, "
+            f"but the model takes [{num_rows}, {expected.num_columns}]."
+        )
+    if expected.is_float:
+        if not torch.isfinite(features.float()).all():
+            row = int((~torch.isfinite(features.float())).any(dim=1).nonzero()[0])
+            raise GrassError(f"The {what} features of row {row} are not finite.")
+        if features.numel() and float(features.abs().max()) > LARGEST_FEATURE:
+            row = int((features.abs() > LARGEST_FEATURE).any(dim=1).nonzero()[0])
+            raise GrassError(
+                f"The {what} features of row {row} are beyond {LARGEST_FEATURE:g}: scale them."
+            )
+        return features
+    if features.is_floating_point():
+        raise GrassError(f"The {what} features are category numbers: integers, not floats.")
+    sizes = torch.tensor(expected.categories, device=features.device)
+    outside = (features < 0) | (features >= sizes)
+    if outside.any():
+        row, column = outside.nonzero()[0].tolist()
+        raise GrassError(
+            f"The {what} feature {int(features[row, column])} in row {row}, column {column} is "
+            f"beyond its {int(sizes[column])} categories."
+        )
+    return features
 
 
 def _targets(data: Data, task: Task, rows: int) -> Tensor:
@@ -123,22 +200,22 @@ def _targets(data: Data, task: Task, rows: int) -> Tensor:
     return task.check_targets(number_tensor("target y", data.y), rows)
 
 
-def _descriptors(data: Data, columns: int) -> Tensor | None:
-    """Numbers of the graph as a whole [1, columns], if the model takes any."""
+def _descriptors(data: Data, columns: int, num_graphs: int) -> Tensor | None:
+    """Descriptors of whole graphs [B, columns], if the model takes any."""
     if not columns:
         return None
     values = data.get("descriptors")
     values = torch.empty(0) if values is None else number_tensor("descriptors", values)
-    if values.numel() != columns:
+    if values.numel() != num_graphs * columns:
         raise GrassError(f"The graph needs {columns} descriptors (data.descriptors).")
-    values = values.reshape(1, columns).float()
+    values = values.reshape(num_graphs, columns).float()
     if not bool(torch.isfinite(values).all()):
         raise GrassError("The graph has descriptors that are not finite.")
     return values
 
 
 def _masks(data: Data, split: int, rows: int) -> dict[str, Tensor]:
-    """The masks of a graph whose nodes (or edges) are split, of the chosen split of several."""
+    """The masks of a graph whose nodes (or edges) are split; of several splits, the chosen one."""
     masks = {}
     for name in SPLITS:
         mask = data.get(f"{name}_mask")

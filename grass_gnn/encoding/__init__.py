@@ -1,36 +1,97 @@
-"""Structural encodings: each a plain function on a graph, and a PyG transform."""
+"""Structural encodings: each one has functions on tensors, an Encoding object and a PyG transform.
 
+``ENCODINGS`` lists them by the names of ``EncodingConfig.kind``.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from grass_gnn.config import EncodingConfig
+from grass_gnn.encoding.base import Encoding, NoEncoding, Structure, check_not_stale
 from grass_gnn.encoding.degree import AddDegree, node_degrees
 from grass_gnn.encoding.drrwp import (
     AddDecomposedRRWP,
+    DecomposedRRWP,
     Decomposition,
     decompose,
     decomposed_nodes,
     decomposed_pairs,
     rrwp_from_decomposition,
 )
-from grass_gnn.encoding.laplacian import AddLaplacianPE, flip_signs, laplacian_eigenvectors
+from grass_gnn.encoding.graph import Graph, edge_weights, graph_ptr_of, read_graph
+from grass_gnn.encoding.laplacian import (
+    AddLaplacianPE,
+    LaplacianPE,
+    flip_signs,
+    laplacian_eigenvectors,
+)
 from grass_gnn.encoding.rrwp import (
+    RRWP,
     AddRRWP,
     dense_rrwp,
     rrwp_nodes,
     rrwp_pairs,
     transition_probabilities,
 )
+from grass_gnn.errors import GrassError
+
+ENCODINGS: Mapping[str, type[Encoding]] = MappingProxyType(
+    {
+        "rrwp": RRWP,
+        "decomposed-rrwp": DecomposedRRWP,
+        "laplacian": LaplacianPE,
+        "none": NoEncoding,
+    }
+)
+
+
+def make_encoding(config: EncodingConfig) -> Encoding:
+    """The encoding that a configuration describes."""
+    return ENCODINGS[config.kind].from_config(config)
+
+
+def require_local(config: EncodingConfig, purpose: str) -> None:
+    """Raise if an encoding needs the whole graph for each pair of nodes, as RRWP does.
+
+    Args:
+        config: The configuration of the encoding.
+        purpose: What cannot be done with it, as the beginning of a sentence.
+    """
+    if not ENCODINGS[config.kind].local:
+        others = ", ".join(kind for kind, encoding in ENCODINGS.items() if encoding.local)
+        raise GrassError(
+            f"{purpose} cannot use encoding.kind = {config.kind}, which needs the whole graph for "
+            f"each pair of nodes: choose one of {others}."
+        )
+
 
 __all__ = [
+    "ENCODINGS",
+    "RRWP",
     "AddDecomposedRRWP",
     "AddDegree",
     "AddLaplacianPE",
     "AddRRWP",
+    "DecomposedRRWP",
     "Decomposition",
+    "Encoding",
+    "Graph",
+    "LaplacianPE",
+    "NoEncoding",
+    "Structure",
+    "check_not_stale",
     "decompose",
     "decomposed_nodes",
     "decomposed_pairs",
     "dense_rrwp",
+    "edge_weights",
     "flip_signs",
+    "graph_ptr_of",
     "laplacian_eigenvectors",
+    "make_encoding",
     "node_degrees",
+    "read_graph",
+    "require_local",
     "rrwp_from_decomposition",
     "rrwp_nodes",
     "rrwp_pairs",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.transforms import BaseTransform
 
-from grass_gnn.encoding.base import read_graph
+from grass_gnn.config import EncodingConfig
+from grass_gnn.encoding.base import AddEncoding, Degrees, Encoding, Row, Structure
 from grass_gnn.encoding.eigen import (
     LARGE_NODES,
     Array,
@@ -26,6 +27,7 @@ from grass_gnn.encoding.eigen import (
     normalised,
     use_dense,
 )
+from grass_gnn.encoding.graph import WEIGHT_KEY
 from grass_gnn.files import write_json
 from grass_gnn.progress import Progress, silent
 from grass_gnn.validation import check_choice, check_pairs, check_positive_int
@@ -49,6 +51,13 @@ class Decomposition(NamedTuple):
     error: float  # largest |λ| (alternating: σ²) left out: the spectral norm of the remainder
     right_vectors: Tensor | None = None  # [n, m + 1] float32: V, of the alternating form only
     residual: float = 0.0  # largest ‖T q − λ q‖ on large graphs; elsewhere it is rounding
+
+    def to(self, device: torch.device) -> Decomposition:
+        """The same decomposition on another device."""
+        right = None if self.right_vectors is None else self.right_vectors.to(device)
+        return self._replace(
+            vectors=self.vectors.to(device), values=self.values.to(device), right_vectors=right
+        )
 
 
 def decompose(
@@ -82,7 +91,8 @@ def decompose(
     check_choice("directed", directed, get_args(Directed))
     matrix = adjacency(edge_index, num_nodes, weight)
     if directed == "alternating":
-        return _decompose_alternating(normalised(matrix), m, keep, progress)
+        found = _decompose_alternating(normalised(matrix), m, keep, progress)
+        return found.to(edge_index.device)
     if not is_symmetric(matrix):
         if directed == "error":
             raise ValueError(
@@ -102,7 +112,8 @@ def decompose(
     error = float(abs(values[kept])) if kept < num_nodes else 0.0
     _state_error(num_nodes, kept, residual, error, keep)
     vectors, values = vectors[:, :kept], values[:kept]
-    return Decomposition(_pad(vectors, m), _pad(values, m), error, None, residual)
+    found = Decomposition(_pad(vectors, m), _pad(values, m), error, None, residual)
+    return found.to(edge_index.device)
 
 
 def _largest(
@@ -280,61 +291,137 @@ def rrwp_from_decomposition(
     return symmetric * ratio.unsqueeze(1).to(symmetric.dtype)
 
 
-class AddDecomposedRRWP(BaseTransform):
+class DecomposedRRWP(Encoding):
+    """RRWP of T_sym from its leading eigenpairs, for graphs too large for walks.
+
+    It is symmetric in i and j, so nodes and pairs have k columns each; the alternating form has
+    2k, for walks that begin along the edges and against them.
+
+    Args:
+        k: Number of random walk steps.
+        m: Number of eigenpairs.
+        directed: How to treat directed graphs, as in :func:`decompose`.
+        degrees: Degrees appended to the encoding of nodes.
+    """
+
+    stored_rows: ClassVar[Mapping[str, Row]] = {"vectors": "node", "values": "graph"}
+    spectral = True
+    costly_pairs = True
+    attr_name = "rrwp"
+
+    def __init__(
+        self, k: int, m: int, directed: Directed = "error", degrees: Degrees = "none"
+    ) -> None:
+        super().__init__(degrees)
+        self.k, self.m, self.directed = k, m, directed
+        self.sides = 2 if directed == "alternating" else 1
+
+    @classmethod
+    def from_config(cls, config: EncodingConfig) -> Self:
+        """The encoding with the settings of a configuration."""
+        return cls(config.steps, config.num_eigenpairs, config.directed, config.degrees)
+
+    @property
+    def own_columns(self) -> int:
+        """Σ_m Q_im² λ_m^h for h = 1, …, k, of each side."""
+        return self.sides * self.k
+
+    @property
+    def pair_columns(self) -> int:
+        """Σ_m Q_im Q_jm λ_m^h for h = 1, …, k, of each side."""
+        return self.sides * self.k
+
+    def _own_stored_columns(self) -> dict[str, int]:
+        # U ‖ V in the alternating form
+        return {"vectors": self.sides * (self.m + 1), "values": self.m + 1}
+
+    def compute_spectrum(
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        weight: Tensor | None = None,
+        keep: Path | None = None,
+        progress: Progress = silent,
+    ) -> dict[str, Tensor]:
+        """Eigenvectors [n, m + 1] (alternating [n, 2(m + 1)]) and eigenvalues [1, m + 1]."""
+        found = decompose(edge_index, num_nodes, self.m, weight, self.directed, keep, progress)
+        vectors = found.vectors
+        if found.right_vectors is not None:
+            vectors = torch.cat([vectors, found.right_vectors], dim=1)
+        return {"vectors": vectors, "values": found.values.unsqueeze(0)}
+
+    def pairs(self, pairs: Tensor, graphs: Structure) -> Tensor:
+        """Encodings of pairs [2, M] → [M, k], alternating [M, 2k]."""
+        values = graphs.stored["values"]
+        node_graph = torch.repeat_interleave(graphs.graph_ptr.diff())  # [N]
+        found = [
+            decomposed_pairs(pairs, vectors, values, self.k, node_graph)
+            for vectors in graphs.stored["vectors"].chunk(self.sides, dim=1)
+        ]
+        return found[0] if self.sides == 1 else torch.cat(found, dim=1)
+
+    @staticmethod
+    def write(data: Data, name: str, stored: Mapping[str, Tensor]) -> None:
+        """Write ``{name}_vectors``, ``{name}_values`` and maybe ``{name}_right_vectors``."""
+        vectors, values = stored["vectors"], stored["values"]
+        data[f"{name}_vectors"] = vectors[:, : values.size(1)].contiguous()
+        data[f"{name}_values"] = values
+        if vectors.size(1) > values.size(1):
+            data[f"{name}_right_vectors"] = vectors[:, values.size(1) :].contiguous()
+
+    @classmethod
+    def read(cls, data: Data, name: str) -> dict[str, Tensor] | None:
+        """The eigenpairs that :meth:`write` left on one graph or a batch, if it did."""
+        stored, right = super().read(data, name), data.get(f"{name}_right_vectors")
+        if stored is not None and right is not None:
+            stored["vectors"] = torch.cat([stored["vectors"], right], dim=1)
+        return stored
+
+    @classmethod
+    def of_written(cls, data: Data, name: str) -> tuple[Encoding, dict[str, Tensor]] | None:
+        """The encoding that :class:`AddDecomposedRRWP` wrote to ``data[name]``, if it did."""
+        stored = cls.read(data, name)
+        if stored is None:
+            return None
+        columns = stored["values"].size(1)
+        alternating = stored["vectors"].size(1) > columns
+        steps = data[name].size(1) // (2 if alternating else 1)
+        return cls(steps, columns - 1, "alternating" if alternating else "symmetrize"), stored
+
+
+class AddDecomposedRRWP(AddEncoding):
     """Write D-RRWP encodings of nodes and edges to a graph.
 
-    They are ``data.rrwp`` [n, k] and ``data.edge_rrwp`` [E, k]. What the encoding of edges that are
-    added later needs is kept beside them: ``data.rrwp_vectors`` [n, m + 1] and ``data.rrwp_values``
+    They are ``data.rrwp`` [n, k] and ``data.edge_rrwp`` [E, k]. The eigenpairs are kept for
+    encoding edges that are added later: ``data.rrwp_vectors`` [n, m + 1] and ``data.rrwp_values``
     [1, m + 1]. In the alternating form both encodings have 2k columns (walks that begin along the
-    edges ‖ against them), and ``data.rrwp_right_vectors`` [n, m + 1] is kept too.
+    edges ‖ against them), and there is ``data.rrwp_right_vectors`` [n, m + 1] too.
+    ``data.rrwp_checksum`` tells whether the graph was changed since.
 
     Args:
         k: Number of random walk steps.
         m: Number of eigenpairs, by default k.
-        weight_key: Name of the edge weights, if walkers are to follow them.
-        directed: What to do with directed graphs, as in :func:`decompose`.
+        weight_key: Name of the edge weights that walks follow. ``"edge_weight"`` is used where the
+            graph has it; ``None`` ignores edge weights.
+        directed: How to treat directed graphs, as in :func:`decompose`.
+        attr_name: Name of the written attributes, instead of ``"rrwp"``. The model looks for the
+            default name only.
     """
 
     def __init__(
         self,
         k: int,
         m: int | None = None,
-        weight_key: str | None = None,
+        weight_key: str | None = WEIGHT_KEY,
         directed: Directed = "error",
+        attr_name: str = DecomposedRRWP.attr_name,
     ) -> None:
         check_positive_int("k", k)
         check_choice("directed", directed, get_args(Directed))
-        self.k = k
-        self.m = k if m is None else m
-        check_positive_int("m", self.m)
-        self.weight_key = weight_key
-        self.directed: Directed = directed
-
-    def forward(self, data: Data) -> Data:
-        """Write ``rrwp`` and ``edge_rrwp``, and the decomposition that they come from."""
-        edges, num_nodes, weight = read_graph(data, self.weight_key)
-        found = decompose(edges, num_nodes, self.m, weight, self.directed)
-        data.rrwp_vectors = found.vectors.to(edges.device)
-        data.rrwp_values = found.values.to(edges.device).unsqueeze(0)
-        if found.right_vectors is not None:
-            data.rrwp_right_vectors = found.right_vectors.to(edges.device)
-        loops = torch.arange(num_nodes, device=edges.device).expand(2, -1)
-        data.rrwp = decomposed_pairs_of(data, loops, self.k)
-        data.edge_rrwp = decomposed_pairs_of(data, edges, self.k)
-        return data
+        m = k if m is None else m
+        check_positive_int("m", m)
+        super().__init__(DecomposedRRWP(k, m, directed), weight_key, attr_name)
+        self.k, self.m, self.directed = k, m, directed
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(k={self.k}, m={self.m}, weight_key={self.weight_key!r}, "
-            f"directed={self.directed!r})"
-        )
-
-
-def decomposed_pairs_of(data: Data, pairs: Tensor, k: int) -> Tensor:
-    """Encodings of pairs [2, M] → [M, k] from what :class:`AddDecomposedRRWP` left on graphs."""
-    sides = [data.rrwp_vectors]
-    if "rrwp_right_vectors" in data:
-        sides.append(data.rrwp_right_vectors)
-    return torch.cat(
-        [decomposed_pairs(pairs, side, data.rrwp_values, k, data.batch) for side in sides], dim=1
-    )  # [M, k], alternating [M, 2k]
+        return self._repr(k=self.k, m=self.m, weight_key=self.weight_key, directed=self.directed)

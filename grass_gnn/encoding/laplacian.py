@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Self
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -9,9 +13,9 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.transforms import BaseTransform
 
-from grass_gnn.encoding.base import read_graph
+from grass_gnn.config import EncodingConfig
+from grass_gnn.encoding.base import AddEncoding, Degrees, Encoding, Row, Structure
 from grass_gnn.encoding.eigen import (
     Array,
     SparseMatrix,
@@ -20,6 +24,8 @@ from grass_gnn.encoding.eigen import (
     is_symmetric,
     normalised,
 )
+from grass_gnn.encoding.graph import WEIGHT_KEY
+from grass_gnn.progress import Progress, silent
 from grass_gnn.validation import check_positive_int
 
 
@@ -45,12 +51,12 @@ def laplacian_eigenvectors(
     matrix = adjacency(edge_index, num_nodes, weight)
     if not is_symmetric(matrix):
         matrix = matrix + matrix.T
-    encoding = torch.zeros(num_nodes, k)
+    encoding = torch.zeros(num_nodes, k, device="cpu")
     joined = np.flatnonzero(np.diff(matrix.indptr))  # nodes that have an edge
     if joined.size:
         vectors = _eigenvectors(matrix[joined][:, joined], k)  # [joined, up to k]
         encoding[torch.from_numpy(joined), : vectors.shape[1]] = torch.from_numpy(vectors).float()
-    return encoding
+    return encoding.to(edge_index.device)
 
 
 def flip_signs(
@@ -73,35 +79,11 @@ def flip_signs(
         num_graphs: The number of graphs.
         generator: Source of randomness.
     """
-    sign = torch.randint(0, 2, (num_graphs, node_pe.size(1)), generator=generator)  # [B, k]
+    device = torch.device("cpu") if generator is None else generator.device
+    size = (num_graphs, node_pe.size(1))
+    sign = torch.randint(0, 2, size, generator=generator, device=device)  # [B, k]
     sign = (2 * sign - 1).to(node_pe)
     return node_pe * sign[node_graph], edge_pe * sign.repeat(1, 2)[edge_graph]
-
-
-class AddLaplacianPE(BaseTransform):
-    """Write Laplacian eigenvectors to ``data.laplacian_pe`` [n, k] (v_i), and for the edges to
-    ``data.edge_laplacian_pe`` [E, 2k] (v_i ‖ v_j).
-
-    Args:
-        k: Number of eigenvectors.
-        weight_key: Name of the edge weights, if the Laplacian is to be weighted.
-    """
-
-    def __init__(self, k: int, weight_key: str | None = None) -> None:
-        check_positive_int("k", k)
-        self.k = k
-        self.weight_key = weight_key
-
-    def forward(self, data: Data) -> Data:
-        """Write ``laplacian_pe`` and ``edge_laplacian_pe``."""
-        edges, num_nodes, weight = read_graph(data, self.weight_key)
-        vectors = laplacian_eigenvectors(edges, num_nodes, self.k, weight)
-        data.laplacian_pe = vectors.to(edges.device)
-        data.edge_laplacian_pe = laplacian_pairs(data.laplacian_pe, edges)
-        return data
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(k={self.k}, weight_key={self.weight_key!r})"
 
 
 def laplacian_pairs(node_pe: Tensor, pairs: Tensor) -> Tensor:
@@ -132,3 +114,104 @@ def _eigenvectors(matrix: SparseMatrix, k: int) -> Array:
         return np.zeros((num_nodes, 0))
     values, vectors = eigenpairs(operator, count, "LA")
     return vectors[:, np.argsort(-values, kind="stable")[:count]]
+
+
+class LaplacianPE(Encoding):
+    """Laplacian eigenvectors: nodes v_i [N, k], pairs v_i ‖ v_j [M, 2k].
+
+    Args:
+        k: Number of eigenvectors.
+        degrees: Degrees appended to the encoding of nodes.
+    """
+
+    stored_rows: ClassVar[Mapping[str, Row]] = {"laplacian": "node"}
+    spectral = True
+    attr_name = "laplacian_pe"
+
+    def __init__(self, k: int, degrees: Degrees = "none") -> None:
+        super().__init__(degrees)
+        self.k = k
+
+    @classmethod
+    def from_config(cls, config: EncodingConfig) -> Self:
+        """The encoding with the settings of a configuration."""
+        return cls(config.steps, config.degrees)
+
+    @property
+    def own_columns(self) -> int:
+        """v_i of each of k eigenvectors."""
+        return self.k
+
+    @property
+    def pair_columns(self) -> int:
+        """v_i ‖ v_j of each of k eigenvectors."""
+        return 2 * self.k
+
+    def _own_stored_columns(self) -> dict[str, int]:
+        return {"laplacian": self.k}
+
+    def compute_spectrum(
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        weight: Tensor | None = None,
+        keep: Path | None = None,
+        progress: Progress = silent,
+    ) -> dict[str, Tensor]:
+        """The eigenvectors [n, k]."""
+        return {"laplacian": laplacian_eigenvectors(edge_index, num_nodes, self.k, weight)}
+
+    def pairs(self, pairs: Tensor, graphs: Structure) -> Tensor:
+        """v_i ‖ v_j of pairs [2, M] → [M, 2k]."""
+        return laplacian_pairs(graphs.stored["laplacian"], pairs)
+
+    def random_signs(
+        self, nodes: Tensor, pairs: Tensor, edge_index: Tensor, node_graph: Tensor, num_graphs: int
+    ) -> tuple[Tensor, Tensor]:
+        """Draw a sign for each eigenvector of each graph; degrees keep theirs."""
+        flipped, pairs = flip_signs(
+            nodes[:, : self.k], pairs, node_graph, node_graph[edge_index[1]], num_graphs
+        )
+        return torch.cat([flipped, nodes[:, self.k :]], dim=1), pairs
+
+    @staticmethod
+    def write(data: Data, name: str, stored: Mapping[str, Tensor]) -> None:
+        """Write nothing: the encoding of nodes is all that is needed."""
+
+    @classmethod
+    def read(cls, data: Data, name: str) -> dict[str, Tensor] | None:
+        """The eigenvectors written to one graph or a batch, if they were."""
+        return {"laplacian": data[name]} if name in data else None
+
+    @classmethod
+    def of_written(cls, data: Data, name: str) -> tuple[Encoding, dict[str, Tensor]] | None:
+        """The encoding that :class:`AddLaplacianPE` wrote to ``data[name]``, if it did."""
+        nodes, edges = data[name], data[f"edge_{name}"]
+        if not torch.equal(edges, laplacian_pairs(nodes, data.edge_index)):
+            return None
+        return cls(nodes.size(1)), {"laplacian": nodes}
+
+
+class AddLaplacianPE(AddEncoding):
+    """Write Laplacian eigenvectors of nodes and edges to a graph.
+
+    They are ``data.laplacian_pe`` [n, k] (v_i) and ``data.edge_laplacian_pe`` [E, 2k] (v_i ‖ v_j).
+    ``data.laplacian_pe_checksum`` tells whether the graph was changed since.
+
+    Args:
+        k: Number of eigenvectors.
+        weight_key: Name of the edge weights. ``"edge_weight"`` is used where the graph has it;
+            ``None`` ignores edge weights.
+        attr_name: Name of the written attributes, instead of ``"laplacian_pe"``. The model looks
+            for the default name only.
+    """
+
+    def __init__(
+        self, k: int, weight_key: str | None = WEIGHT_KEY, attr_name: str = LaplacianPE.attr_name
+    ) -> None:
+        check_positive_int("k", k)
+        super().__init__(LaplacianPE(k), weight_key, attr_name)
+        self.k = k
+
+    def __repr__(self) -> str:
+        return self._repr(k=self.k, weight_key=self.weight_key)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.transforms import BaseTransform
 
-from grass_gnn.encoding.base import read_graph
+from grass_gnn.config import EncodingConfig
+from grass_gnn.encoding.base import AddEncoding, Degrees, Encoding, Row, Structure
+from grass_gnn.encoding.graph import WEIGHT_KEY
 from grass_gnn.ops import build
 from grass_gnn.validation import (
     check_graph,
@@ -94,7 +96,7 @@ def walk_native(
     """:func:`walk_probabilities` of pairs [2, M] → [M, k] in C++ (``ops/walks.cpp``)."""
     pairs, edge_index = pairs.long().contiguous(), edge_index.long().contiguous()
     transition, graph_ptr = transition.detach().float().contiguous(), graph_ptr.contiguous()
-    out = torch.empty(pairs.size(1), (2 if both else 1) * k)
+    out = torch.empty(pairs.size(1), (2 if both else 1) * k, device="cpu")
     failed = _native_function()(
         graph_ptr.data_ptr(),
         graph_ptr.numel() - 1,
@@ -226,35 +228,90 @@ def rrwp_pairs(
     return walk_probabilities(pairs, edge_index, transition, graph_ptr, k, both=True)
 
 
-class AddRRWP(BaseTransform):
-    """Write random walk probabilities of nodes and edges to a graph.
+class RRWP(Encoding):
+    """Relative random walk probabilities: nodes P_ii [N, k], pairs P_ij ‖ P_ji [M, 2k].
 
-    They are ``data.rrwp`` [n, k] (P_ii) and ``data.edge_rrwp`` [E, 2k] (P_ij ‖ P_ji). What the
-    encoding of edges that are added later needs is kept beside them: ``data.rrwp_edge_index``
-    [2, E] and ``data.rrwp_transition`` [E], the edges of the walk and their probabilities.
+    Only the transition probabilities of the edges are stored; the walks of just the pairs of a
+    batch are computed when it is made.
 
     Args:
         k: Number of random walk steps.
-        weight_key: Name of the edge weights, if walkers are to follow them.
+        degrees: Degrees appended to the encoding of nodes.
     """
 
-    def __init__(self, k: int, weight_key: str | None = None) -> None:
-        check_positive_int("k", k)
-        self.k = k
-        self.weight_key = weight_key
+    stored_rows: ClassVar[Mapping[str, Row]] = {"transition": "edge"}
+    local = False  # a walk between two nodes may visit the whole graph
+    attr_name = "rrwp"
 
-    def forward(self, data: Data) -> Data:
-        """Write ``rrwp``, ``edge_rrwp``, ``rrwp_edge_index`` and ``rrwp_transition``."""
-        edges, num_nodes, weight = read_graph(data, self.weight_key)
-        transition = transition_probabilities(edges, num_nodes, weight)
-        data.rrwp = rrwp_nodes(edges, num_nodes, self.k, transition)
-        data.edge_rrwp = rrwp_pairs(edges, edges, transition, num_nodes, self.k)
-        data.rrwp_edge_index = edges.clone()
-        data.rrwp_transition = transition
-        return data
+    def __init__(self, k: int, degrees: Degrees = "none") -> None:
+        super().__init__(degrees)
+        self.k = k
+
+    @classmethod
+    def from_config(cls, config: EncodingConfig) -> Self:
+        """The encoding with the settings of a configuration."""
+        return cls(config.steps, config.degrees)
+
+    @property
+    def own_columns(self) -> int:
+        """P_ii after 1, …, k steps."""
+        return self.k
+
+    @property
+    def pair_columns(self) -> int:
+        """P_ij ‖ P_ji after 1, …, k steps."""
+        return 2 * self.k
+
+    def _own_stored_columns(self) -> dict[str, int]:
+        return {"transition": 0}
+
+    def _compute(
+        self, edge_index: Tensor, num_nodes: int, weight: Tensor | None
+    ) -> dict[str, Tensor]:
+        return {"transition": transition_probabilities(edge_index, num_nodes, weight)}  # [E]
+
+    def problem_with(self, stored: Mapping[str, Tensor]) -> str | None:
+        """Whether a probability is negative."""
+        return "a probability is negative" if bool((stored["transition"] < 0).any()) else None
+
+    def pairs(self, pairs: Tensor, graphs: Structure) -> Tensor:
+        """P_ij ‖ P_ji of pairs [2, M] → [M, 2k]."""
+        edge_index, graph_ptr, stored = graphs
+        return rrwp_pairs(
+            pairs, edge_index, stored["transition"], int(graph_ptr[-1]), self.k, graph_ptr
+        )
+
+    @classmethod
+    def of_written(cls, data: Data, name: str) -> tuple[Encoding, dict[str, Tensor]] | None:
+        """The encoding that :class:`AddRRWP` wrote to ``data[name]``, if it did."""
+        stored = cls.read(data, name)
+        return None if stored is None else (cls(data[name].size(1)), stored)
+
+
+class AddRRWP(AddEncoding):
+    """Write random walk probabilities of nodes and edges to a graph.
+
+    They are ``data.rrwp`` [n, k] (P_ii) and ``data.edge_rrwp`` [E, 2k] (P_ij ‖ P_ji).
+    ``data.rrwp_transition`` [E], the transition probabilities of the edges, is kept for encoding
+    edges that are added later; ``data.rrwp_checksum`` tells whether the graph was changed since.
+
+    Args:
+        k: Number of random walk steps.
+        weight_key: Name of the edge weights that walks follow. ``"edge_weight"`` is used where the
+            graph has it; ``None`` ignores edge weights.
+        attr_name: Name of the written attributes, instead of ``"rrwp"``. The model looks for the
+            default name only.
+    """
+
+    def __init__(
+        self, k: int, weight_key: str | None = WEIGHT_KEY, attr_name: str = RRWP.attr_name
+    ) -> None:
+        check_positive_int("k", k)
+        super().__init__(RRWP(k), weight_key, attr_name)
+        self.k = k
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(k={self.k}, weight_key={self.weight_key!r})"
+        return self._repr(k=self.k, weight_key=self.weight_key)
 
 
 def _check(

@@ -25,10 +25,9 @@ from grass_gnn.data.batch import (
     SELF_LOOP,
     InputGraphs,
     added_edges,
-    node_encoding,
-    pair_encoding,
 )
 from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.encoding import Encoding, make_encoding, require_local
 from grass_gnn.errors import GrassError
 from grass_gnn.nn.attention import GRASSConv
 from grass_gnn.nn.model import GRASS
@@ -65,17 +64,14 @@ def predict_streamed(
         config: Encoding, rewiring and the number of edges of a block.
         seeds: Of the rewiring [1]; drawn if not given.
     """
-    if config.encoding.kind == "rrwp":
-        raise GrassError(
-            f"RRWP of a graph with {graph.num_nodes:,} nodes would take walks over all of its "
-            "edges from each of them: choose encoding.kind = decomposed-rrwp."
-        )
+    require_local(config.encoding, "Evaluation in blocks of edges (evaluation.streamed_above)")
     device = model.target_scale.device
-    edges = _Edges(graph, added_edges(graph.graph_ptr, config.rewiring, seeds), config)
-    loops = torch.arange(graph.num_nodes).expand(2, -1)
-    encoding = pair_encoding(graph, config.encoding, loops)  # [N, columns]
-    encoding = node_encoding(encoding, config.encoding, graph.degree).to(device)
-    x = model.embed_nodes(None if graph.x is None else graph.x.to(device), encoding)  # [N, d]
+    encoding = make_encoding(config.encoding)
+    added = added_edges(graph.graph_ptr, config.rewiring, seeds)
+    edges = _Edges(graph, added, encoding, config.evaluation.block_edges)
+    loops = encoding.pairs(graph.loops, graph.structure)  # [N, columns]
+    nodes = encoding.nodes(loops, graph.stored.get("degree")).to(device)
+    x = model.embed_nodes(None if graph.x is None else graph.x.to(device), nodes)  # [N, d]
     try:
         with tempfile.TemporaryFile(prefix="grass-gnn-") as file:
             states = _States(file, edges, x.size(1), device)
@@ -105,13 +101,17 @@ class _Edges:
 
     graph: InputGraphs
     added: Tensor  # [2, E_R]
-    config: GRASSConfig
+    encoding: Encoding
+    block_edges: int
 
     @property
     def kinds(self) -> list[tuple[int, Tensor]]:
         """Head and tail of the edges of each kind."""
-        loops = torch.arange(self.graph.num_nodes).expand(2, -1)
-        return [(INPUT_EDGE, self.graph.edge_index), (SELF_LOOP, loops), (ADDED_EDGE, self.added)]
+        return [
+            (INPUT_EDGE, self.graph.edge_index),
+            (SELF_LOOP, self.graph.loops),
+            (ADDED_EDGE, self.added),
+        ]
 
     @property
     def count(self) -> int:
@@ -119,7 +119,7 @@ class _Edges:
         return sum(pairs.size(1) for _, pairs in self.kinds)
 
     def __iter__(self) -> Iterator[_Block]:
-        kinds, count, size = self.kinds, self.count, self.config.evaluation.block_edges
+        kinds, count, size = self.kinds, self.count, self.block_edges
         for first in range(0, count, size):
             last, start = min(first + size, count), 0
             parts, rows = [], []
@@ -132,7 +132,7 @@ class _Edges:
 
     def embed(self, model: GRASS, block: _Block, device: torch.device) -> Tensor:
         """e⁰ of a block [b, d]."""
-        encoding = pair_encoding(self.graph, self.config.encoding, block.pairs)
+        encoding = self.encoding.pairs(block.pairs, self.graph.structure)
         features = self.graph.edge_attr
         if features is not None:
             rows = features[block.first : block.last]

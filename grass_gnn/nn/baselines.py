@@ -5,7 +5,7 @@ They see the input graph alone: no self-loops of their own kind, no added edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINEConv, GPSConv, ResGatedGrap
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import GraphBatch, batch_from_data
+from grass_gnn.encoding import make_encoding
 from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
 from grass_gnn.nn.heads import TaskHead
 
@@ -91,14 +92,15 @@ class Baseline(nn.Module):
     def __init__(self, config: GRASSConfig) -> None:
         super().__init__()
         self.config = config
-        name, dim, encoding = config.model.architecture, config.model.dim, config.encoding
+        name, dim = config.model.architecture, config.model.dim
+        encoding = make_encoding(config.encoding)
         if name not in LAYERS:
             raise ValueError(f"a baseline is one of {', '.join(LAYERS)}, not {name!r}")
         self.node_features = FeatureEmbedding(config.input.nodes, dim, edges=False)
         self.edge_features = FeatureEmbedding(config.input.edges, dim, edges=True)
         self.node_encoding, self.edge_encoding = (
             EncodingEmbedding(columns, dim) if columns else None
-            for columns in (encoding.node_columns, encoding.edge_columns)
+            for columns in (encoding.node_columns, encoding.pair_columns)
         )
         depth = config.model.layers
         self.layers = nn.ModuleList(LAYERS[name](dim) for _ in range(depth))
@@ -110,9 +112,9 @@ class Baseline(nn.Module):
         self.register_buffer("target_scale", torch.tensor(config.task.target_scale))
         self.register_buffer("target_shift", torch.tensor(config.task.target_shift))
 
-    def forward(self, graphs: GraphBatch | Data) -> Tensor:
+    def forward(self, graphs: GraphBatch | Data | Sequence[Data]) -> Tensor:
         """Predictions [G, T] from the input edges alone; otherwise as :class:`~grass_gnn.GRASS`."""
-        batch = batch_from_data(graphs, self.config) if isinstance(graphs, Data) else graphs
+        batch = graphs if isinstance(graphs, GraphBatch) else batch_from_data(graphs, self.config)
         rows = batch.input_edges
         edge_index = batch.edge_index[:, rows]  # [2, E_in]
         x = self.node_features(batch.x, batch.node_graph.size(0))

@@ -5,6 +5,7 @@ With the paper in hand: :class:`GRASS` is its Figure 1, ``attention.py`` equatio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.batch import GraphBatch, batch_from_data
-from grass_gnn.encoding import flip_signs
+from grass_gnn.data.batch import GraphBatch, as_data, batch_from_data
+from grass_gnn.encoding import make_encoding
 from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
 from grass_gnn.nn.heads import GraphPooling, TaskHead
 from grass_gnn.nn.norm import AveragingNorm, InputNorm
@@ -38,12 +39,13 @@ class GRASS(nn.Module):
     def __init__(self, config: GRASSConfig) -> None:
         super().__init__()
         self.config = config
-        dim, encoding, level = config.model.dim, config.encoding, config.task.level
+        dim, level = config.model.dim, config.task.level
+        self.encoding = make_encoding(config.encoding)
         self.node_features = FeatureEmbedding(config.input.nodes, dim, edges=False)
         self.edge_features = FeatureEmbedding(config.input.edges, dim, edges=True)
         self.node_encoding, self.edge_encoding = (
             EncodingEmbedding(columns, dim) if columns else None
-            for columns in (encoding.node_columns, encoding.edge_columns)
+            for columns in (self.encoding.node_columns, self.encoding.pair_columns)
         )
         self.layers = LayerStack(config.model)
         self.pooling = GraphPooling(config.model.pooling) if level == "graph" else None
@@ -53,7 +55,7 @@ class GRASS(nn.Module):
         self.register_buffer("target_scale", torch.tensor(config.task.target_scale))
         self.register_buffer("target_shift", torch.tensor(config.task.target_shift))
 
-    def forward(self, graphs: GraphBatch | Data) -> Tensor:
+    def forward(self, graphs: GraphBatch | Data | Sequence[Data]) -> Tensor:
         """Predict from a batch: [B, outputs] for graphs, [N, …] for nodes, [E, …] for input edges.
 
         Regressions are in the units of the targets, classifications are logits. PyG graphs are
@@ -63,12 +65,14 @@ class GRASS(nn.Module):
         x, e = self.represent(batch)
         return self.head(self.readout(x, e, batch)) * self.target_scale + self.target_shift
 
-    def prepare(self, graphs: GraphBatch | Data, seeds: Tensor | None = None) -> GraphBatch:
-        """Encode and rewire PyG graphs, by a seed each [B]; a batch is returned as it is."""
-        if not isinstance(graphs, Data):
+    def prepare(
+        self, graphs: GraphBatch | Data | Sequence[Data], seeds: Tensor | None = None
+    ) -> GraphBatch:
+        """Encode and rewire PyG graphs, with one seed per graph [B]; a GraphBatch is returned."""
+        if isinstance(graphs, GraphBatch):
             return graphs
         device = self.target_scale.device  # walks and rewiring are the CPU's work
-        return batch_from_data(copy(graphs).cpu(), self.config, seeds).to(device)
+        return batch_from_data(copy(as_data(graphs)).cpu(), self.config, seeds).to(device)
 
     def represent(self, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Representations x^L [N, d] and e^L [E, d] after the last layer."""
@@ -77,8 +81,10 @@ class GRASS(nn.Module):
     def embed(self, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """The first representations x⁰ [N, d] and e⁰ [E, d], equations (3) and (4)."""
         nodes, edges = batch.node_encoding, batch.edge_encoding
-        if self.training and self.config.encoding.kind == "laplacian":
-            nodes, edges = self._flip_signs(nodes, edges, batch)
+        if self.training:
+            nodes, edges = self.encoding.random_signs(
+                nodes, edges, batch.edge_index, batch.node_graph, batch.num_graphs
+            )
         return (
             self.embed_nodes(batch.x, nodes),
             self.embed_edges(batch.edge_attr, edges, batch.edge_kind),
@@ -113,19 +119,10 @@ class GRASS(nn.Module):
         return torch.cat([x[head], x[tail], e[batch.input_edges]], dim=1)  # [E_in, 3d]
 
     @torch.no_grad()
-    def attention(self, graphs: GraphBatch | Data) -> tuple[GraphBatch, Tensor]:
+    def attention(self, graphs: GraphBatch | Data | Sequence[Data]) -> tuple[GraphBatch, Tensor]:
         """The batch and the attention weights of its edges in every layer [L, E, d]."""
         batch = self.prepare(graphs)
         return batch, self.layers.attention(*self.embed(batch), batch)
-
-    def _flip_signs(self, nodes: Tensor, edges: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
-        """Eigenvectors have no sign: draw one for each, per graph and step (degrees stay)."""
-        k = self.config.encoding.steps
-        edge_graph = batch.node_graph[batch.edge_index[1]]
-        flipped, edges = flip_signs(
-            nodes[:, :k], edges, batch.node_graph, edge_graph, batch.num_graphs
-        )
-        return torch.cat([flipped, nodes[:, k:]], dim=1), edges
 
 
 # What turns a graph into the representations of its nodes and edges; the rest serves the head.

@@ -1,4 +1,4 @@
-"""Random rewiring as a PyG transform, for one graph or a whole batch."""
+"""Random rewiring as a PyG transform, of one graph or a whole batch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from torch.utils.data import get_worker_info
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
-from grass_gnn.encoding.drrwp import decomposed_pairs_of
-from grass_gnn.encoding.laplacian import laplacian_pairs
-from grass_gnn.encoding.rrwp import rrwp_pairs
+from grass_gnn.encoding import ENCODINGS, Structure, check_not_stale, graph_ptr_of
 from grass_gnn.rewiring.alternatives import complete_edges, random_edges
 from grass_gnn.rewiring.regular import Variant, random_regular_edges
 from grass_gnn.rewiring.seeds import graph_seeds, random_bits, step_seeds
@@ -25,22 +23,24 @@ When = Literal["always", "once", "graph"]
 class AddRandomRegularEdges(BaseTransform):
     """Superimpose a random regular graph, H = (V, E_G ⊔ E_R).
 
-    The added edges follow the present ones (on a batch, those of their graph), and
-    ``data.added_edge_mask`` [E] tells them apart; parallels to present edges stay. ``edge_attr`` is
-    zero on them. Their ``edge_rrwp`` and ``edge_laplacian_pe`` are computed where an encoding's
-    transform has come before. Other edge-level tensors are not touched: they describe, in their
-    order, the edges outside the mask.
+    Added edges are appended to the input edges (in a batch, to those of their graph), and
+    ``data.added_edge_mask`` [E] marks them; they may be parallel to input edges. Their
+    ``edge_attr`` is zero, and the encodings of edges that transforms such as ``AddRRWP`` have
+    written (under any ``attr_name``) are extended to them. Other edge-level tensors, such as
+    ``edge_weight``, are not changed: they belong to the edges outside the mask.
+
+    Transforms that change nodes or edges (``ToUndirected``, ``subgraph``) come first, then
+    encodings, and this transform last.
 
     Args:
         r: Number of random permutations, each of which adds two edges per node.
         kind: ``"regular"``; ``"non-regular"``, as many edges between independent random nodes; or
-            ``"complete"``, all pairs, whatever ``r``.
-        variant: How ``"regular"`` deals with loops and repeats, see :func:`random_regular_edges`.
-        when: ``"always"`` draws anew in each call. ``"once"`` gives a graph the same edges in each
-            call of this transform. ``"graph"`` gives them in every run: they follow from a hash of
-            the graph (its numbered nodes and edges, not its features), and from ``seed``.
-        seed: Makes what is drawn reproducible. Without it ``"always"`` and ``"once"`` draw from
-            PyTorch's default generator.
+            ``"complete"``, all pairs of nodes, regardless of ``r``.
+        variant: How ``"regular"`` removes loops and repeats, see :func:`random_regular_edges`.
+        when: ``"always"`` draws new edges in each call. ``"once"`` gives a graph the same edges in
+            each call of this transform. ``"graph"`` gives it the same edges in every run, derived
+            from ``seed`` and a hash of the graph (its numbered nodes and edges, not its features).
+        seed: Random seed. Without it, ``"always"`` and ``"once"`` use PyTorch's default generator.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class AddRandomRegularEdges(BaseTransform):
         self.variant: Variant = variant
         self.when = when
         self.seed = seed
-        # "once" is a graph's hash with a seed of this transform's own.
+        # "once" hashes the graph with a seed drawn for this transform.
         self._hash_seed = _draw_seed() if when == "once" and seed is None else seed or 0
         self._calls = 0
 
@@ -75,11 +75,7 @@ class AddRandomRegularEdges(BaseTransform):
         if "added_edge_mask" in data:
             raise ValueError("The graph is rewired already: it has an added_edge_mask.")
         check_graph(data.edge_index, data.num_nodes)
-        graph_ptr = (
-            data.ptr
-            if isinstance(data, Batch)
-            else torch.tensor([0, data.num_nodes], device=data.edge_index.device)
-        )
+        graph_ptr = graph_ptr_of(data)
         added = self._draw(data.edge_index, graph_ptr)  # [2, E_R]
         num_present, num_added = data.edge_index.size(1), added.size(1)
         extended = {
@@ -89,7 +85,7 @@ class AddRandomRegularEdges(BaseTransform):
         }
         for key, rows in _edge_features(data, added, graph_ptr).items():
             extended[key] = torch.cat([data[key], rows])
-        if isinstance(data, Batch):
+        if graph_ptr.numel() > 2 or isinstance(data, Batch):
             _put_in_batch(data, extended, graph_ptr)
         else:
             for key, value in extended.items():
@@ -115,9 +111,9 @@ class AddRandomRegularEdges(BaseTransform):
             return graph_seeds(edge_index, graph_ptr, self._hash_seed)
         graphs = torch.arange(graph_ptr.numel() - 1, device=graph_ptr.device)  # [B]
         if self.seed is None:
-            return step_seeds(_draw_seed(), 0, graphs)  # workers have generators of their own
+            return step_seeds(_draw_seed(), 0, graphs)  # each worker has its own generator
         self._calls += 1
-        # A loader's workers start as copies of one transform, but with seeds of their own.
+        # A loader's workers start with copies of one transform, but each has its own seed.
         worker = get_worker_info()
         return random_bits(
             step_seeds(self.seed, self._calls, graphs), worker.seed if worker is not None else 0
@@ -125,47 +121,48 @@ class AddRandomRegularEdges(BaseTransform):
 
 
 def _draw_seed() -> int:
-    return int(torch.randint(-(2**63), 2**63 - 1, ()))
+    return int(torch.randint(-(2**63), 2**63 - 1, (), device="cpu"))
 
 
 def _edge_features(data: Data, added: Tensor, graph_ptr: Tensor) -> dict[str, Tensor]:
-    """Rows that the edge-level tensors of a graph get for its added edges."""
+    """Rows of the added edges in ``edge_attr`` and in the encodings of edges."""
     rows = {}
     if data.edge_attr is not None:
         rows["edge_attr"] = data.edge_attr.new_zeros(added.size(1), *data.edge_attr.shape[1:])
-    if "edge_laplacian_pe" in data:
-        rows["edge_laplacian_pe"] = laplacian_pairs(data.laplacian_pe, added)
-    if "edge_rrwp" not in data:
-        return rows
-    if "rrwp_transition" in data:
-        rows["edge_rrwp"] = rrwp_pairs(
-            added,
-            data.rrwp_edge_index,
-            data.rrwp_transition,
-            data.num_nodes,
-            data.rrwp.size(1),
-            graph_ptr,
-        )
-    elif "rrwp_vectors" in data:
-        sides = 2 if "rrwp_right_vectors" in data else 1
-        rows["edge_rrwp"] = decomposed_pairs_of(data, added, data.rrwp.size(1) // sides)
-    else:
-        raise ValueError(
-            "The graph has edge_rrwp, but neither rrwp_transition nor rrwp_vectors, which the "
-            "encoding of added edges needs."
-        )
+    for name in _encoding_names(data):
+        check_not_stale(data, name, data.edge_index, graph_ptr)
+        written = (encoding.of_written(data, name) for encoding in ENCODINGS.values())
+        found = next((one for one in written if one is not None), None)
+        if found is None:
+            raise ValueError(
+                f"The graph has 'edge_{name}', but not what the encoding of added edges is "
+                f"computed from, such as '{name}_transition' or '{name}_vectors'."
+            )
+        encoding, stored = found
+        rows[f"edge_{name}"] = encoding.pairs(added, Structure(data.edge_index, graph_ptr, stored))
+    if "degree_checksum" in data:
+        check_not_stale(data, "degree", data.edge_index, graph_ptr)
     return rows
 
 
-def _put_in_batch(batch: Batch, extended: dict[str, Tensor], graph_ptr: Tensor) -> None:
-    """Sort the edges by graph and note their new ends: the batch can be taken apart again."""
+def _encoding_names(data: Data) -> list[str]:
+    """The ``attr_name`` of each encoding that transforms wrote to a graph."""
+    default = {encoding.attr_name for encoding in ENCODINGS.values()}
+    names = [key.removeprefix("edge_") for key, _ in data if key.startswith("edge_")]
+    return [
+        name for name in names if name in data and (f"{name}_checksum" in data or name in default)
+    ]
+
+
+def _put_in_batch(batch: Data, extended: dict[str, Tensor], graph_ptr: Tensor) -> None:
+    """Sort the edges by graph and update the slices, so that the batch can be split again."""
     graph = torch.repeat_interleave(graph_ptr.diff())[extended["edge_index"][0]]  # [E]
     order = torch.argsort(graph, stable=True)
     num_graphs = graph_ptr.numel() - 1
     ends = torch.bincount(graph, minlength=num_graphs).cumsum(0).cpu()  # [B]
     for key, value in extended.items():
         batch[key] = value[..., order] if key == "edge_index" else value[order]
-        # A batch made by hand has no record of its parts.
+        # A batch made by hand has no slices.
         if getattr(batch, "_slice_dict", None) is not None:
             batch._slice_dict[key] = torch.cat([ends.new_zeros(1), ends])
             batch._inc_dict.setdefault(key, torch.zeros(num_graphs, dtype=torch.int64))

@@ -4,7 +4,7 @@ from random_graphs import CONFIG
 
 from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP, rewire
 from grass_gnn.data.packed.build import pack
-from grass_gnn.encoding import rrwp_pairs
+from grass_gnn.encoding import make_encoding, rrwp_pairs
 from grass_gnn.ops import edge_order
 
 
@@ -33,11 +33,13 @@ def test_a_batch_is_the_graphs_with_loops_and_added_edges(inputs) -> None:
 
 def test_its_encodings_are_those_of_its_pairs(inputs) -> None:
     batch = rewire(inputs, CONFIG.encoding, CONFIG.rewiring)
-    walks = (inputs.edge_index, inputs.transition, inputs.num_nodes)
+    walks = (inputs.edge_index, inputs.stored["transition"], inputs.num_nodes)
     pairs = rrwp_pairs(batch.edge_index, *walks, 4, inputs.graph_ptr)
     assert torch.equal(batch.edge_encoding, pairs)
     loops = pairs[batch.edge_kind == SELF_LOOP]
-    assert torch.equal(batch.node_encoding, torch.cat([loops[:, :4], inputs.degree], dim=1))
+    assert torch.equal(
+        batch.node_encoding, torch.cat([loops[:, :4], inputs.stored["degree"]], dim=1)
+    )
 
 
 def test_its_orders_are_what_sorting_finds(inputs) -> None:
@@ -57,7 +59,8 @@ def test_all_encodings_and_rewirings(graphs, kind: str, encoding: str, directed:
     )
     inputs = pack(graphs, config).select(torch.arange(5))
     batch = rewire(inputs, config.encoding, config.rewiring)
-    assert batch.node_encoding.shape == (inputs.num_nodes, config.encoding.node_columns)
-    assert batch.edge_encoding.shape == (batch.edge_index.size(1), config.encoding.edge_columns)
+    encoder = make_encoding(config.encoding)
+    assert batch.node_encoding.shape == (inputs.num_nodes, encoder.node_columns)
+    assert batch.edge_encoding.shape == (batch.edge_index.size(1), encoder.pair_columns)
     moved = batch.to("cpu")
     assert torch.equal(moved.order.head_order, batch.order.head_order)

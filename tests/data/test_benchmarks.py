@@ -11,6 +11,7 @@ from grass_gnn.config import GRASSConfig, preset_names
 from grass_gnn.data.benchmarks.registry import BENCHMARKS, found_locally, load_benchmark
 from grass_gnn.data.packed.loader import GraphLoader
 from grass_gnn.data.packed.prepare import prepare
+from grass_gnn.encoding import make_encoding
 from grass_gnn.errors import GrassError
 
 REAL = {  # folder, training graphs, columns of x
@@ -59,8 +60,8 @@ def test_official_layouts_become_batches(name: str, tmp_path: Path) -> None:
     assert batch.x is not None and batch.y is not None
     rows = len(batch.x) if config.task.level == "node" else batch.num_graphs
     assert batch.y.shape[0] == rows
-    assert batch.node_encoding.shape[1] == config.encoding.node_columns
-    assert batch.edge_encoding.shape[1] == config.encoding.edge_columns
+    assert batch.node_encoding.shape[1] == make_encoding(config.encoding).node_columns
+    assert batch.edge_encoding.shape[1] == make_encoding(config.encoding).pair_columns
     if name == "roman-empire":
         masks = [prepared.splits[s].select(torch.tensor([0])).mask for s in prepared.splits]
         assert [int(mask.sum()) for mask in masks if mask is not None] == [4, 4, 4]

@@ -8,9 +8,11 @@ from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP, GraphBatch, pair_encoding
+from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP, GraphBatch
 from grass_gnn.data.packed.build import pack
 from grass_gnn.data.packed.loader import SampledLoader, training_loader
+from grass_gnn.data.packed.prepare import prepare
+from grass_gnn.encoding import make_encoding
 from grass_gnn.errors import GrassError
 
 NODES, EDGES = 60, 400
@@ -113,9 +115,9 @@ def test_encodings_of_a_part_are_those_of_the_whole_graph(kind: str) -> None:
     whole = one.large.graph
     for batch in one:
         nodes = nodes_of(batch)
-        expected = pair_encoding(whole, chosen.encoding, nodes[batch.edge_index])
+        expected = make_encoding(chosen.encoding).pairs(nodes[batch.edge_index], whole.structure)
         torch.testing.assert_close(batch.edge_encoding, expected)
-        torch.testing.assert_close(batch.node_encoding[:, -2:], whole.degree[nodes])
+        torch.testing.assert_close(batch.node_encoding[:, -2:], whole.stored["degree"][nodes])
 
 
 def test_only_seeds_count_among_neighbours() -> None:
@@ -187,8 +189,10 @@ def test_no_part_is_without_a_training_node() -> None:
 
 
 def test_what_cannot_be_sampled_is_refused() -> None:
-    with pytest.raises(GrassError, match="RRWP"):
-        config(encoding__kind="rrwp")
+    with pytest.raises(GrassError, match="rrwp"):
+        loader(config(encoding__kind="rrwp"))
+    with pytest.raises(GrassError, match="rrwp"):
+        prepare({"train": [numbered_graph()]}, config(encoding__kind="rrwp"))
     with pytest.raises(GrassError, match="nodes have targets"):
         config(task__level="graph")
     chosen = config()

@@ -212,7 +212,10 @@ def test_bad_arguments() -> None:
 @pytest.mark.parametrize(("directed", "columns"), [("error", 4), ("alternating", 8)])
 def test_transform_batches(directed: str, columns: int) -> None:
     transform = AddDecomposedRRWP(4, m=3, directed=directed)
-    expected = f"AddDecomposedRRWP(k=4, m=3, weight_key=None, directed='{directed}')"
+    expected = (
+        "AddDecomposedRRWP(k=4, m=3, weight_key='edge_weight', "
+        f"directed='{directed}', attr_name='rrwp')"
+    )
     assert repr(transform) == expected
     assert AddDecomposedRRWP(4).m == 4
     graphs = [from_networkx(g) for g in (nx.petersen_graph(), nx.path_graph(2), nx.empty_graph(1))]

@@ -28,7 +28,7 @@ def test_transform_writes_degree_without_features() -> None:
     data = Data(edge_index=case.edge_index, num_nodes=3, w=case.weight.unsqueeze(1))
     assert AddDegree()(data).degree.tolist() == [[2, 0], [1, 1], [0, 2]]
     torch.testing.assert_close(AddDegree("w")(data).degree[:, 0], torch.tensor([0.3, 0.05, 0]))
-    assert repr(AddDegree("w")) == "AddDegree(weight_key='w')"
+    assert repr(AddDegree("w")) == "AddDegree(weight_key='w', attr_name='degree')"
     with pytest.raises(ValueError, match="no 'cost'"):
         AddDegree("cost")(data)
     with pytest.raises(TypeError, match="before batching"):

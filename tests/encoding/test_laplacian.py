@@ -83,7 +83,8 @@ def test_signs_flip_per_graph_and_together() -> None:
 
 def test_transform_batches() -> None:
     transform = AddLaplacianPE(4)
-    assert repr(transform) == "AddLaplacianPE(k=4, weight_key=None)"
+    expected = "AddLaplacianPE(k=4, weight_key='edge_weight', attr_name='laplacian_pe')"
+    assert repr(transform) == expected
     parts = [
         transform(Data(edge_index=SPECIAL[name].symmetric().edge_index, num_nodes=5))
         for name in ("two components", "isolated nodes", "no edge")

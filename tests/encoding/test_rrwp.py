@@ -178,7 +178,7 @@ def test_bad_transition() -> None:
 def test_transform_batches_and_pickles() -> None:
     case = SPECIAL["light weights"].symmetric()
     transform = pickle.loads(pickle.dumps(AddRRWP(4, weight_key="w")))
-    assert repr(transform) == "AddRRWP(k=4, weight_key='w')"
+    assert repr(transform) == "AddRRWP(k=4, weight_key='w', attr_name='rrwp')"
     first = transform(Data(edge_index=case.edge_index, num_nodes=3, w=case.weight))
     second = transform(Data(edge_index=edges((0, 1)), num_nodes=2, w=torch.ones(1)))
     expected = torch.from_numpy(powers(case, 4)).float()
@@ -191,9 +191,6 @@ def test_transform_batches_and_pickles() -> None:
 
     batch = next(iter(DataLoader([first, second], batch_size=2)))
     assert batch.rrwp.shape == (5, 4) and batch.edge_rrwp.shape == (7, 8)
-    assert torch.equal(batch.rrwp_edge_index, batch.edge_index)  # moved on like edge_index
-    again = rrwp_pairs(
-        batch.edge_index, batch.rrwp_edge_index, batch.rrwp_transition, 5, 4, batch.ptr
-    )
+    again = rrwp_pairs(batch.edge_index, batch.edge_index, batch.rrwp_transition, 5, 4, batch.ptr)
     torch.testing.assert_close(again, batch.edge_rrwp)
     torch.testing.assert_close(Batch.to_data_list(batch)[1].rrwp, second.rrwp)

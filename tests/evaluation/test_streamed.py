@@ -159,7 +159,7 @@ def test_what_goes_in_one_pass() -> None:
     replaced = config(model__attention="gat")
     assert not is_streamed(trained(replaced, data), data, replaced)
     graph = data.select(torch.zeros(1, dtype=torch.int64))
-    with pytest.raises(GrassError, match="RRWP of a graph with 40 nodes"):
+    with pytest.raises(GrassError, match="rrwp"):
         predict_streamed(model, graph, config(encoding__kind="rrwp"))
 
 

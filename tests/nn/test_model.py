@@ -181,10 +181,10 @@ def test_signs_of_eigenvectors_are_drawn_in_training_alone():
     batch = model.prepare(batch_of(chosen))
     assert torch.equal(model.eval().embed(batch)[0], model.embed(batch)[0])
     model.train()
-    seen = {tuple(model._flip_signs(batch.node_encoding, batch.edge_encoding, batch)[0][2].tolist())
-            for _ in range(20)}  # fmt: skip
+    given = (batch.node_encoding, batch.edge_encoding, batch.edge_index, batch.node_graph, 4)
+    seen = {tuple(model.encoding.random_signs(*given)[0][2].tolist()) for _ in range(20)}
     assert len(seen) > 1
-    nodes, edges = model._flip_signs(batch.node_encoding, batch.edge_encoding, batch)
+    nodes, edges = model.encoding.random_signs(*given)
     assert torch.equal(nodes.abs(), batch.node_encoding.abs())
     head, tail = batch.edge_index
     assert torch.equal(edges, torch.cat([nodes[head], nodes[tail]], dim=1))

@@ -13,18 +13,7 @@ from torch_geometric.data import Data
 
 from grass_gnn.data.benchmarks.registry import BENCHMARKS, Benchmark
 from grass_gnn.data.checking import check_sizes
-
-_HASHED = (
-    "x",
-    "edge_index",
-    "edge_attr",
-    "edge_weight",
-    "y",
-    "descriptors",
-    "train_mask",
-    "val_mask",
-    "test_mask",
-)
+from grass_gnn.data.fields import HASHED
 
 
 @dataclass(frozen=True)
@@ -70,7 +59,7 @@ def content_hash(splits: Mapping[str, Sequence[Data]]) -> str:
         seen[id(graphs)] = split
         for data in graphs:
             digest.update(b"graph" + str(data.num_nodes).encode())
-            for name in _HASHED:
+            for name in HASHED:
                 _update(digest, name, data.get(name))
     return digest.hexdigest()
 

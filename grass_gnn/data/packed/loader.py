@@ -17,6 +17,7 @@ from torch import Tensor
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import GraphBatch, InputGraphs, rewire
 from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.encoding import require_local
 from grass_gnn.errors import GrassError
 from grass_gnn.rewiring import graph_seeds, random_bits, step_seeds
 
@@ -169,6 +170,7 @@ def num_parts(dataset: PackedDataset, config: GRASSConfig) -> int:
     Raises:
         GrassError: The dataset is not a single graph, or none of its nodes count.
     """
+    require_local(config.encoding, "training.sampling")
     if len(dataset) != 1:
         raise GrassError(
             f"training.sampling is for a single large graph, but there are {len(dataset)} graphs."

@@ -31,6 +31,7 @@ from grass_gnn.data.packed.store import (
     hash_files,
     read_tensors,
 )
+from grass_gnn.encoding import require_local
 from grass_gnn.errors import GrassError
 from grass_gnn.files import cache_folder, read_json
 from grass_gnn.progress import Progress, reporting
@@ -222,6 +223,8 @@ def prepare(
         progress: Told what is done; if not given, a terminal shows a progress bar.
     """
     started = time.perf_counter()
+    if config.training.sampling != "none":
+        require_local(config.encoding, "training.sampling")
     if isinstance(source, str):
         name, identity = source, _identity(source, folder, generate, seed, download)
     else:

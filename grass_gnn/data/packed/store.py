@@ -25,8 +25,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.benchmarks.sbm import SPLITS
+from grass_gnn.data.fields import MASKS
 from grass_gnn.data.packed.build import shapes_of
+from grass_gnn.encoding import make_encoding
 from grass_gnn.errors import GrassError
 from grass_gnn.files import move_whole, read_json
 from grass_gnn.locks import describe, read_owner, stamp, try_lock, wait_for_lock
@@ -256,7 +257,7 @@ def _problem(tensors: Mapping[str, Tensor], config: GRASSConfig) -> str | None:
     nodes, edges = sizes
     if len(nodes) != len(edges):
         return "graph_ptr and edge_ptr are of different lengths"
-    masks = [f"{split}_mask" for split in SPLITS if f"{split}_mask" in tensors]
+    masks = [name for name in MASKS if name in tensors]
     expected = shapes_of(nodes, edges, config, masks)
     found = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
     if found != expected:
@@ -284,6 +285,5 @@ def _wrong_values(
         missing = name == "y" and config.task.missing
         if tensor.is_floating_point() and not missing and not bool(tensor.isfinite().all()):
             return f"{name} is not finite"
-    if "transition" in tensors and bool((tensors["transition"] < 0).any()):
-        return "a probability is negative"
-    return make_task(config.task).stored_problem(tensors["y"])
+    encoding, task = make_encoding(config.encoding), make_task(config.task)
+    return encoding.problem_with(tensors) or task.stored_problem(tensors["y"])
