@@ -22,7 +22,7 @@ import torch
 
 from grass_gnn import GRASS, GRASSConfig
 from grass_gnn.data.batch import InputGraphs, rewire
-from grass_gnn.training.losses import task_loss
+from grass_gnn.tasks import make_task
 from grass_gnn.training.optim import make_optimizer
 
 SETTINGS = {
@@ -63,7 +63,7 @@ def measure(num_nodes: int, repeats: int) -> dict[str, Any]:
         batch = rewire(graph, config.encoding, config.rewiring)
         ready = time.perf_counter()
         assert batch.y is not None
-        task_loss(config.task, model(batch), batch.y, 0.1).backward()
+        make_task(config.task).loss(model(batch), batch.y, 0.1).backward()
         optimizer.step()
         optimizer.zero_grad()
         times["rewiring"].append(ready - start)

@@ -31,9 +31,8 @@ from torch_geometric.data import Data
 from grass_gnn import GRASS, GRASSConfig
 from grass_gnn.data.packed.loader import training_loader
 from grass_gnn.data.packed.prepare import open_prepared, prepare
-from grass_gnn.evaluation.metrics import score
 from grass_gnn.evaluation.protocol import collect, predict_split
-from grass_gnn.training.losses import task_loss
+from grass_gnn.tasks import make_task
 from grass_gnn.training.optim import make_optimizer
 
 CLASSES = 8
@@ -108,7 +107,7 @@ def measure_training(config: GRASSConfig, folder: Path) -> dict[str, Any]:
     with measured.phase("epoch"):
         for batch in training_loader(data.train, config, 1):
             assert batch.y is not None and batch.mask is not None
-            loss = task_loss(config.task, model(batch)[batch.mask], batch.y[batch.mask], 0.1)
+            loss = make_task(config.task).loss(model(batch)[batch.mask], batch.y[batch.mask], 0.1)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -118,7 +117,7 @@ def measure_training(config: GRASSConfig, folder: Path) -> dict[str, Any]:
     with measured.phase("evaluation"):
         prediction, target, _ = predict_split(model, data.test, config)
         assert target is not None
-        accuracy = score(config.task, prediction, target)
+        accuracy = make_task(config.task).score(prediction, target)
     size = {"nodes": data.train.num_nodes, "edges": data.train.num_edges}
     return size | measured.row | {"loss": losses, "accuracy": accuracy, "steps": len(losses)}
 

@@ -27,8 +27,8 @@ import torch
 from shapes import CASES, config_of, make_batches
 
 from grass_gnn.data.batch import GraphBatch
+from grass_gnn.tasks import make_task
 from grass_gnn.training.build import make_model
-from grass_gnn.training.losses import task_loss
 from grass_gnn.training.optim import make_optimizer
 
 ROUNDS = 3
@@ -79,7 +79,7 @@ def measure(name: str, contestant: str, repeats: int, layers: int | None) -> dic
         batch = batches[next(numbers) % len(batches)]
         prediction = model(batch)
         assert batch.y is not None
-        loss = task_loss(config.task, prediction, batch.y, config.training.label_smoothing)
+        loss = make_task(config.task).loss(prediction, batch.y, config.training.label_smoothing)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

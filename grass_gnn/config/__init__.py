@@ -1,7 +1,7 @@
-"""Every setting once: typed, defaulted, documented, and checked against the others.
+"""All settings: typed, documented, with defaults, and checked against each other.
 
-The defaults are what suits a graph of one's own; ``presets/*.toml`` hold what the paper's ten
-configurations change. ``docs/configuration.md`` is written from the descriptions here.
+The defaults suit graphs of your own; ``presets/*.toml`` hold only what the paper's configurations
+change. ``docs/configuration.md`` is generated from the descriptions here.
 """
 
 from grass_gnn.config.grass import GRASSConfig, preset_names, preset_note, setting_names, suggest

@@ -1,4 +1,4 @@
-"""Names of settings, and sentences about those that do not exist or do not fit."""
+"""A whole configuration: sections, presets and TOML files, and errors about wrong settings."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from grass_gnn.config.sections import (
     TaskConfig,
     TrainingConfig,
 )
-from grass_gnn.errors import GrassError
+from grass_gnn.errors import ConfigError
 
 
 def names_below(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Dotted names of the settings of a section, and of the sections in it."""
+    """Dotted names of the settings of a section and of its subsections."""
     for name, field in section.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -45,17 +45,17 @@ def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def suggest(name: str, names: list[str]) -> str:
-    """The end of a sentence about an unknown name: the nearest one, or all where they are few."""
+    """The end of a message about an unknown name: the nearest one, or all if there are few."""
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if not nearest:  # a bare name, such as "layers" for "model.layers"
+    if not nearest:  # without its section, such as "layers" for "model.layers"
         nearest = [n for n in names if n.split(".")[-1] == name.split(".")[-1]][:1]
     if nearest:
         return f"; did you mean {nearest[0]!r}?"
-    return f"; the names are {', '.join(names)}." if len(names) <= 20 else "."
+    return f"; valid names are {', '.join(names)}." if len(names) <= 20 else "."
 
 
 def explain(error: ValidationError, names: list[str]) -> str:
-    """The first problem of a pydantic error as one sentence."""
+    """The first problem of a pydantic error in one sentence."""
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
@@ -63,16 +63,16 @@ def explain(error: ValidationError, names: list[str]) -> str:
         return f"there is no setting {name!r}{suggest(name, names)}"
     if first["type"] == "value_error":  # our own checks of settings against each other
         return f"{name or 'top level'}: {message}."
-    return f"{name} = {first['input']!r} is not possible: {message}."
+    return f"{name} = {first['input']!r} is not valid: {message}."
 
 
 class GRASSConfig(Section):
-    """Everything that defines a run but its seed: data, model, training and evaluation."""
+    """Everything that defines a run except its seed: data, model, training and evaluation."""
 
-    dataset: str | None = Field(
-        None, description="name of a benchmark, or none for data of one's own"
+    dataset: str | None = Field(None, description="Name of a benchmark; none for your own data.")
+    split: Annotated[int, Field(ge=0)] = Field(
+        0, description="Number of the split, for node datasets with several."
     )
-    split: Annotated[int, Field(ge=0)] = Field(0, description="which of a node dataset's splits")
     input: InputConfig = InputConfig()
     task: TaskConfig = TaskConfig()
     encoding: EncodingConfig = EncodingConfig()
@@ -85,20 +85,20 @@ class GRASSConfig(Section):
     def _descriptors_need_graphs(self) -> GRASSConfig:
         if self.input.descriptors:
             if self.task.level != "graph":
-                raise ValueError("descriptors are for tasks of whole graphs")
+                raise ValueError("descriptors need a graph task")
             if self.model.architecture != "grass":
-                raise ValueError("descriptors are for GRASS, not for baselines")
+                raise ValueError("baselines take no descriptors")
         return self
 
     @model_validator(mode="after")
     def _sampling_fits(self) -> GRASSConfig:
         if self.training.sampling != "none" and self.task.level != "node":
-            raise ValueError("training.sampling is for tasks whose nodes have targets")
+            raise ValueError("training.sampling needs a node task")
         return self
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> GRASSConfig:
-        """The configuration of a preset, with settings changed by dotted name.
+        """The configuration of a preset, with some settings overridden by dotted name.
 
         Example:
             >>> GRASSConfig.preset("zinc", **{"model.layers": 12}).model.layers
@@ -106,42 +106,42 @@ class GRASSConfig(Section):
         """
         names = preset_names()
         if name not in names:
-            raise GrassError(f"There is no preset {name!r}{suggest(name, names)}")
+            raise ConfigError(f"There is no preset {name!r}{suggest(name, names)}")
         return cls.from_dict(tomllib.loads(_preset_text(name)), f"preset {name!r}").override(
             overrides
         )
 
     @classmethod
     def from_toml(cls, path: str | Path) -> GRASSConfig:
-        """Read a configuration file; a first line ``preset = "…"`` names what it starts from."""
+        """Read a TOML file, which overrides a preset if it starts with ``preset = "…"``."""
         try:
             values = tomllib.loads(Path(path).read_text("utf-8"))
         except FileNotFoundError:
-            raise GrassError(f"There is no configuration file {path}.") from None
+            raise ConfigError(f"There is no configuration file {path}.") from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise GrassError(f"The configuration file {path} cannot be read: {error}.") from None
+            raise ConfigError(f"The configuration file {path} cannot be read: {error}.") from None
         preset = values.pop("preset", None)
         if preset is None:
             return cls.from_dict(values, str(path))
         if not isinstance(preset, str):
-            raise GrassError(f"In {path}, preset is the name of a preset, not {preset!r}.")
+            raise ConfigError(f"In {path}, preset must be the name of a preset, not {preset!r}.")
         return cls.preset(preset).override(dict(flatten(values)))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], source: str = "the configuration") -> GRASSConfig:
-        """Check plain values; ``source`` names them in an error."""
+        """A configuration from nested plain values; ``source`` names them in error messages."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise GrassError(f"In {source}, {explain(error, list(setting_names()))}") from None
+            raise ConfigError(f"In {source}, {explain(error, list(setting_names()))}") from None
 
     def override(self, settings: dict[str, Any]) -> GRASSConfig:
-        """A copy with some settings changed, by dotted name (``{"model.layers": 12}``)."""
+        """A copy with some settings overridden by dotted name (``{"model.layers": 12}``)."""
         values = self.model_dump(exclude_unset=True)
         valid = list(setting_names())
         for name, value in settings.items():
             if name not in valid:
-                raise GrassError(f"There is no setting {name!r}{suggest(name, valid)}")
+                raise ConfigError(f"There is no setting {name!r}{suggest(name, valid)}")
             *parents, last = name.split(".")
             section = values
             for parent in parents:
@@ -155,7 +155,7 @@ def _preset_text(name: str) -> str:
 
 
 def preset_note(name: str) -> str:
-    """What the first lines of a preset say about it; nothing of those that are the paper's."""
+    """The comment at the top of a preset; empty for the presets of the paper."""
     comments = takewhile(lambda line: line.startswith("#"), _preset_text(name).splitlines())
     return " ".join(line.removeprefix("#").strip() for line in comments)
 

@@ -1,4 +1,4 @@
-"""What all sections share: immutable, no unknown names, and bounds that no model exceeds."""
+"""The sections of a configuration. Their descriptions become ``docs/configuration.md``."""
 
 from __future__ import annotations
 
@@ -9,46 +9,47 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 
-# Beyond these no model is meant: a configuration of a stranger's shall not ask for all memory.
+# Upper bounds, so that an untrusted configuration cannot ask for all memory.
 MOST_CATEGORIES = 10**7
-"""Categories of a column of features."""
+"""Maximum number of categories of a feature column."""
 MOST_OUTPUTS, WIDEST, DEEPEST, MOST_STEPS, MOST_REWIRINGS = 10**6, 2**16, 2**10, 2**12, 10**6
 
 
 class Section(BaseModel):
-    """A part of the configuration: immutable, and no unknown names."""
+    """A part of the configuration: immutable, and unknown names are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 OGB_ATOM_SIZES = [119, 5, 12, 12, 10, 6, 6, 2, 2]
-"""Categories of OGB's atom features, as ``ogb.utils.features.get_atom_feature_dims()`` has them."""
+"""Categories of OGB's atom features: ``ogb.utils.features.get_atom_feature_dims()``."""
 OGB_BOND_SIZES = [5, 6, 2]
-"""Categories of OGB's bond features, as ``ogb.utils.features.get_bond_feature_dims()`` has them."""
+"""Categories of OGB's bond features: ``ogb.utils.features.get_bond_feature_dims()``."""
 
 
 class FeatureConfig(Section):
-    """How the features of nodes or edges come in, and so how they are embedded."""
+    """Type of the node or edge features, which decides how they are embedded."""
 
     kind: Literal["none", "index", "one-hot", "continuous", "ogb-atom", "ogb-bond"] = Field(
         "none",
-        description="none: no features; index: columns of category numbers, a table each, summed; "
-        "one-hot: rows of a bias-free linear map; continuous: batch norm, then a linear map; "
-        "ogb-atom, ogb-bond: the columns of OGB's molecule features",
+        description="Feature type. none: no features; index: columns of category indices, whose "
+        "embeddings are summed; one-hot: a linear layer without bias; continuous: batch norm, "
+        "then a linear layer; ogb-atom, ogb-bond: OGB's molecule features.",
     )
     sizes: list[Annotated[int, Field(ge=1, le=MOST_CATEGORIES)]] = Field(
         default_factory=list,
-        description="index: number of categories of each column; one-hot, continuous: [columns]",
+        description="Number of categories of each column (index), or number of columns as a "
+        "list of one (one-hot, continuous).",
     )
 
     @model_validator(mode="after")
     def _sizes_fit_kind(self) -> FeatureConfig:
         if self.is_float and len(self.sizes) != 1:
-            raise ValueError(f"{self.kind} features take sizes = [number of columns]")
+            raise ValueError(f"{self.kind} features need sizes = [number of columns]")
         if self.kind == "index" and not self.sizes:
-            raise ValueError("index features take sizes = [number of categories of each column]")
+            raise ValueError("index features need sizes = [number of categories of each column]")
         if self.kind in ("none", "ogb-atom", "ogb-bond") and self.sizes:
-            raise ValueError(f"sizes are not needed for features of kind {self.kind!r}")
+            raise ValueError(f"features of kind {self.kind!r} take no sizes")
         return self
 
     @property
@@ -89,34 +90,40 @@ class FeatureConfig(Section):
 
 
 class InputConfig(Section):
-    """What comes in with a graph."""
+    """Features of the input graphs."""
 
     nodes: FeatureConfig = FeatureConfig()
     edges: FeatureConfig = FeatureConfig()
     descriptors: Annotated[int, Field(ge=0, le=WIDEST)] = Field(
-        0, description="numbers known of each graph as a whole, given to the head; graph tasks only"
+        0,
+        description="Number of graph-level descriptors that are concatenated to the pooled "
+        "representation (graph tasks only).",
     )
 
 
 class EncodingConfig(Section):
-    """The structural encoding of nodes and pairs of nodes."""
+    """Structural encodings of nodes and node pairs."""
 
     kind: Literal["rrwp", "decomposed-rrwp", "laplacian", "none"] = Field(
         "rrwp",
-        description="probabilities of random walks; the same from leading eigenpairs, for large "
-        "graphs; eigenvectors of the Laplacian",
+        description="rrwp: random-walk probabilities; decomposed-rrwp: the same from the leading "
+        "eigenpairs, for large graphs; laplacian: Laplacian eigenvectors.",
     )
     steps: Annotated[int, Field(ge=1, le=MOST_STEPS)] = Field(
-        16, description="k: random-walk steps, or Laplacian eigenvectors"
+        16, description="k: number of random-walk steps or of Laplacian eigenvectors."
     )
     eigenpairs: Annotated[int, Field(ge=1, le=MOST_STEPS)] | None = Field(
-        None, description="m of the decomposed RRWP; as many as steps if not given"
+        None, description="m: number of eigenpairs of the decomposed RRWP (default: steps)."
     )
     directed: Literal["error", "symmetrize", "alternating"] = Field(
-        "symmetrize", description="the decomposed RRWP of directed graphs"
+        "symmetrize",
+        description="Decomposed RRWP of directed graphs. error: reject them; symmetrize: ignore "
+        "directions; alternating: walks with forward and backward steps in turn.",
     )
     degrees: Literal["out-in", "out-out", "none"] = Field(
-        "out-in", description="degrees given to nodes; out-out is what the authors' code feeds"
+        "out-in",
+        description="Node degrees in the node encoding. out-out repeats the out-degree, as the "
+        "authors' code does.",
     )
 
     @property
@@ -126,34 +133,39 @@ class EncodingConfig(Section):
 
 
 class RewiringConfig(Section):
-    """The random graph that is superimposed on every input graph."""
+    """The random graph that is superimposed on each input graph."""
 
     kind: Literal["regular", "non-regular", "complete", "none"] = Field(
         "regular",
-        description="a random regular graph; as many edges with both ends at random; all pairs",
+        description="regular: a random regular graph; non-regular: as many edges with random "
+        "endpoints; complete: all pairs of nodes; none: no added edges.",
     )
     degree: Annotated[int, Field(ge=0, le=MOST_STEPS)] = Field(
-        6, description="r: permutations per graph, each drawn pair added in both directions"
+        6,
+        description="r: number of random permutations per graph. Each pair is added in both "
+        "directions.",
     )
     variant: Literal["directed", "undirected", "half", "simple"] = Field(
         "directed",
-        description="removal of repeats: same-direction, as published runs did; undirected, as the "
-        "pseudocode; half: r/2 permutations, as the main text; simple: redraw until simple",
+        description="How duplicate edges are removed. directed: duplicates in the same direction, "
+        "as in the published runs; undirected: in either direction, as in the paper's "
+        "pseudocode; half: r/2 permutations, as in the paper's text; simple: redraw until the "
+        "graph is simple.",
     )
     when: Literal["always", "once", "graph"] = Field(
         "always",
-        description="draw anew whenever a graph is read; once per graph and run; "
-        "or from a hash of the graph itself",
+        description="always: a new random graph each time a graph is loaded; once: one per graph "
+        "and run; graph: one that depends only on a hash of the graph.",
     )
 
     @model_validator(mode="after")
     def _half_needs_even(self) -> RewiringConfig:
         if self.variant == "half" and self.degree % 2:
-            raise ValueError(f"the r/2 variant needs an even degree, not {self.degree}")
+            raise ValueError(f"the half variant needs an even degree, not {self.degree}")
         return self
 
     def added_edges(self, num_nodes: float, num_pairs: float) -> float:
-        """Nominal number of added edges of a graph, which the third pool is divided by."""
+        """Nominal number of edges that are added to a graph."""
         if self.kind == "none":
             return 0.0
         if self.kind == "complete":
@@ -162,6 +174,7 @@ class RewiringConfig(Section):
 
 
 TaskKind = Literal["regression", "binary", "classification", "multilabel"]
+"""Names of the kinds of tasks."""
 
 
 class KindRules(NamedTuple):
@@ -192,29 +205,36 @@ METRICS = {kind: rules.metrics for kind, rules in TASK_KINDS.items()}
 
 
 class TaskConfig(Section):
-    """What is predicted, how it is scored, and what is minimised."""
+    """Targets, loss and metric."""
 
-    level: Literal["graph", "node", "edge"] = Field("graph", description="what has a target")
+    level: Literal["graph", "node", "edge"] = Field(
+        "graph", description="What the targets belong to."
+    )
     kind: TaskKind = Field(
-        "regression", description="numbers, one yes or no, one of several classes, or labels"
+        "regression",
+        description="regression: numbers; binary: one yes/no label; classification: one of "
+        "several classes; multilabel: several yes/no labels.",
     )
     outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)] = Field(
-        1, description="number of targets, classes or labels (binary: 1)"
+        1, description="Number of targets, classes or labels (binary: 1)."
     )
     loss: Literal["l1", "mse", "cross-entropy", "weighted-cross-entropy", "bce"] = Field(
-        "l1", description="what is minimised; it has to fit the kind of task"
+        "l1", description="Training loss; must fit the kind of task."
     )
     metric: Literal["mae", "rmse", "r2", "accuracy", "class-accuracy", "f1", "ap", "auc"] = Field(
-        "mae", description="what models are compared by; class-accuracy is averaged over classes"
+        "mae",
+        description="Main metric; must fit the kind of task. class-accuracy is the mean of the "
+        "per-class accuracies.",
     )
     target_scale: Annotated[list[PositiveFloat], Field(min_length=1)] = Field(
-        [1.0], description="prediction = scale × output + shift; one value, or one per output"
+        [1.0], description="prediction = scale × output + shift. One value, or one per output."
     )
     target_shift: Annotated[list[float], Field(min_length=1)] = Field(
-        [0.0], description="one value, or one per output"
+        [0.0], description="See target_scale. One value, or one per output."
     )
     missing: bool = Field(
-        False, description="whether targets may be missing (NaN): they count in no loss or metric"
+        False,
+        description="Allow missing targets (NaN), which are ignored in the loss and metrics.",
     )
 
     @model_validator(mode="after")
@@ -232,40 +252,49 @@ class TaskConfig(Section):
             raise ValueError(f"{kind} does not support missing targets: leave these graphs out")
         for name in ("target_scale", "target_shift"):
             if len(getattr(self, name)) not in (1, self.outputs):
-                raise ValueError(f"{name} has one value, or one for each output")
+                raise ValueError(f"{name} must have one value, or one per output")
         return self
 
 
 class ModelConfig(Section):
-    """The network itself."""
+    """The network."""
 
     architecture: Literal["grass", "gcn", "gin", "gat", "gatedgcn", "gps"] = Field(
-        "grass", description="GRASS, or a baseline from PyG's layers in the same harness"
+        "grass", description="GRASS, or a baseline made of PyG layers."
     )
-    dim: Annotated[int, Field(ge=1, le=WIDEST)] = Field(32, description="width of nodes and edges")
-    layers: Annotated[int, Field(ge=1, le=DEEPEST)] = Field(16, description="number of layers")
+    dim: Annotated[int, Field(ge=1, le=WIDEST)] = Field(
+        32, description="Hidden dimension of nodes and edges."
+    )
+    layers: Annotated[int, Field(ge=1, le=DEEPEST)] = Field(16, description="Number of layers.")
     attention: Literal["grass", "gat", "gatedgcn", "transformer"] = Field(
-        "grass", description="GRASS attention, or a replacement for the ablations"
+        "grass", description="GRASS attention, or a replacement for ablations."
     )
     attention_dim: Annotated[int, Field(ge=1, le=WIDEST)] | None = Field(
-        None, description="inner width of a replacement attention; the width if not given"
+        None, description="Inner dimension of a replacement attention (default: dim)."
     )
     norm: Literal["batch", "layer", "layer-graph", "instance", "none"] = Field(
         "batch",
-        description="layer-graph: the authors' layer norm, over rows and channels of a graph",
+        description="Normalisation. layer-graph normalises over all rows and channels of a graph, "
+        "as the authors' layer norm does.",
     )
-    output_bias: bool = Field(False, description="output biases; only for norms that keep the mean")
-    residual_scale: Annotated[float, Field(gt=0)] = Field(0.2, description="α")
-    edge_removal: Probability = Field(0.1, description="probability of random edge removal")
-    flip: bool = Field(True, description="exchange head and tail from layer to layer")
+    output_bias: bool = Field(
+        False, description="Biases of the output layers; not with batch norm, which removes them."
+    )
+    residual_scale: Annotated[float, Field(gt=0)] = Field(
+        0.2, description="α: scale of the residual branch."
+    )
+    edge_removal: Probability = Field(0.1, description="Probability of random edge removal.")
+    flip: bool = Field(True, description="Reverse all edges from layer to layer.")
     pooling: Literal["sum", "mean"] = Field(
-        "sum", description="how the nodes, edges and added edges of a graph come together"
+        "sum", description="Pooling of nodes, edges and added edges for graph tasks."
     )
     head_hidden: Annotated[int, Field(ge=0, le=WIDEST)] = Field(
-        192, description="hidden width of the GLU head; 0: one linear map"
+        192, description="Hidden dimension of the GLU head; 0: a linear head."
     )
     checkpoint: Annotated[int, Field(ge=0)] = Field(
-        0, description="keep activations only every so many layers, and recompute the rest (0: off)"
+        0,
+        description="Activation checkpointing: store activations only every N layers and "
+        "recompute the others (0: off).",
     )
 
     @model_validator(mode="after")
@@ -278,77 +307,84 @@ class ModelConfig(Section):
 
 
 class TrainingConfig(Section):
-    """How the weights are found."""
+    """Optimiser, schedule and training loop."""
 
-    epochs: Annotated[int, Field(ge=1)] = Field(100, description="passes over the training set")
+    epochs: Annotated[int, Field(ge=1)] = Field(100, description="Number of epochs.")
     batch_size: Annotated[int, Field(ge=1)] = Field(
-        200, description="graphs a step; at most the number of training graphs"
+        200, description="Graphs per batch; at most the number of training graphs."
     )
     accumulate: Annotated[int, Field(ge=1)] = Field(
-        1, description="steps whose gradients are added up"
+        1, description="Number of batches whose gradients are accumulated."
     )
     optimizer: Literal["lion", "adamw"] = Field(
-        "lion", description="Lion, as in the paper, or AdamW"
+        "lion", description="Optimiser; the paper uses Lion."
     )
-    learning_rate: PositiveFloat = Field(1e-3, description="peak learning rate")
-    initial_learning_rate: PositiveFloat = Field(1e-7, description="at the first step")
-    final_learning_rate: PositiveFloat = Field(1e-7, description="at the last step")
+    learning_rate: PositiveFloat = Field(1e-3, description="Peak learning rate.")
+    initial_learning_rate: PositiveFloat = Field(
+        1e-7, description="Learning rate of the first step."
+    )
+    final_learning_rate: PositiveFloat = Field(1e-7, description="Learning rate of the last step.")
     warmup: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.1, description="share of steps to the peak"
+        0.1, description="Fraction of the steps until the peak learning rate."
     )
     betas: tuple[Probability, Probability] = Field(
-        (0.95, 0.98), description="the optimiser's two rates of averaging gradients"
+        (0.95, 0.98), description="β₁ and β₂ of the optimiser."
     )
-    weight_decay: Annotated[float, Field(ge=0)] = Field(0.3, description="biases are not decayed")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        0.3, description="Weight decay; biases are not decayed."
+    )
     label_smoothing: Probability = Field(
-        0.1, description="share of a class or label that is spread over all of them"
+        0.1, description="Label smoothing of classification, binary and multilabel tasks."
     )
     patience: Annotated[int, Field(ge=0)] = Field(
         0,
-        description="stop after so many validations without improvement and keep the best weights; "
-        "0: train to the end and keep the last, as the paper does",
+        description="Early stopping: stop after this many validations without improvement and "
+        "keep the best weights. 0: train to the end and keep the last weights, as the paper does.",
     )
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
-        "32-true", description="type of numbers; the mixed ones are for GPUs"
+        "32-true", description="Floating-point precision; mixed precision is for GPUs."
     )
-    compile: bool = Field(False, description="torch.compile the model (for GPUs)")
+    compile: bool = Field(False, description="Compile the model with torch.compile (for GPUs).")
     synchronise: bool = Field(
-        True, description="with several processes, normalise over the batch of all of them"
+        True,
+        description="With several processes, compute batch norm statistics over all of them.",
     )
-    checkpoint_minutes: PositiveFloat = Field(5.0, description="minutes between checkpoints")
+    checkpoint_minutes: PositiveFloat = Field(5.0, description="Minutes between checkpoints.")
     skipped_steps: Annotated[int, Field(ge=1)] = Field(
         10,
-        description="steps in a row whose loss or gradients are not finite that end training; "
-        "each of them is left out",
+        description="Steps with a loss or gradients that are not finite are skipped; training "
+        "stops after this many in a row.",
     )
     sampling: Literal["none", "partition", "neighbour"] = Field(
         "none",
-        description="steps on parts of one large graph whose nodes have targets: a random part of "
-        "its nodes, or training nodes with neighbours drawn around them",
+        description="Train on parts of one large graph (node tasks). partition: a random part of "
+        "the nodes; neighbour: training nodes with sampled neighbours.",
     )
     parts: Annotated[int, Field(ge=1)] = Field(
-        16, description="sampling: steps an epoch, among which nodes (or training nodes) are dealt"
+        16,
+        description="With sampling: number of steps per epoch, among which the (training) nodes "
+        "are divided.",
     )
     fan_outs: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = Field(
-        [10, 5], description="sampling by neighbours: in-edges followed from a node, hop by hop"
+        [10, 5], description="With neighbour sampling: in-edges sampled per node, for each hop."
     )
 
 
 class EvaluationConfig(Section):
-    """The paper's final evaluation."""
+    """The evaluation protocol of the paper."""
 
     statistics_passes: Annotated[int, Field(ge=0, le=MOST_REWIRINGS)] = Field(
-        10, description="passes over the training set that collect the norm statistics"
+        10, description="Passes over the training set to collect the batch norm statistics."
     )
     rewirings: Annotated[int, Field(ge=1, le=MOST_REWIRINGS)] = Field(
-        10, description="evaluations of each graph"
+        10, description="Number of random rewirings that each graph is evaluated with."
     )
-    every: Annotated[int, Field(ge=1)] = Field(1, description="epochs between validations")
+    every: Annotated[int, Field(ge=1)] = Field(1, description="Epochs between validations.")
     streamed_above: Annotated[int, Field(ge=0)] = Field(
         4_000_000,
-        description="edges, added ones included, from which a single graph whose nodes have "
-        "targets is evaluated in blocks of edges, their states in a temporary file",
+        description="A single graph with more edges than this (including added ones) is "
+        "evaluated in blocks of edges, which are kept in a temporary file (node tasks).",
     )
     block_edges: Annotated[int, Field(ge=1)] = Field(
-        1 << 15, description="edges of a block, which bound the memory of such an evaluation"
+        1 << 15, description="Edges per block of such an evaluation, which bound its memory."
     )

@@ -7,8 +7,7 @@ from sklearn.metrics import log_loss, mean_absolute_error, mean_squared_error
 from torch.nn import functional as F
 
 from grass_gnn.config import TaskConfig
-from grass_gnn.tasks import class_weights
-from grass_gnn.training.losses import task_loss
+from grass_gnn.tasks import class_weights, make_task
 
 
 @pytest.fixture
@@ -17,7 +16,8 @@ def generator():
 
 
 def classification(loss="cross-entropy", classes=4):
-    return TaskConfig(kind="classification", outputs=classes, loss=loss, metric="accuracy")
+    config = TaskConfig(kind="classification", outputs=classes, loss=loss, metric="accuracy")
+    return make_task(config)
 
 
 def test_regression_losses_equal_scikit_learn_and_skip_missing_targets(generator):
@@ -26,16 +26,16 @@ def test_regression_losses_equal_scikit_learn_and_skip_missing_targets(generator
     target[3, 1] = target[7, 0] = float("nan")
     known = ~torch.isnan(target)
     for loss, function in (("l1", mean_absolute_error), ("mse", mean_squared_error)):
-        task = TaskConfig(outputs=2, loss=loss)
+        task = make_task(TaskConfig(outputs=2, loss=loss))
         expected = function(target[known], prediction[known])
-        assert float(task_loss(task, prediction, target, 0.1)) == pytest.approx(expected, rel=1e-5)
+        assert float(task.loss(prediction, target, 0.1)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_cross_entropy_equals_scikit_learn_without_smoothing(generator):
     logits = torch.randn(50, 4, generator=generator)
     target = torch.randint(4, (50,), generator=generator)
     expected = log_loss(target, logits.double().softmax(1), labels=range(4))
-    found = task_loss(classification(), logits, target, 0.0)
+    found = classification().loss(logits, target, 0.0)
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
@@ -50,7 +50,7 @@ def test_weighted_cross_entropy_weighs_the_smoothing_term_too(generator, q):
     for row, label in zip(log_p, target.numpy(), strict=True):
         total -= (1 - q) * weight[label] * row[label] + q / 3 * (weight * row).sum()
     expected = total / weight[target].sum()
-    found = task_loss(classification("weighted-cross-entropy", 3), logits, target, q)
+    found = classification("weighted-cross-entropy", 3).loss(logits, target, q)
     assert float(found) == pytest.approx(expected, rel=1e-6)
 
 
@@ -61,7 +61,7 @@ def test_class_weights_count_absent_classes():
 
 @pytest.mark.parametrize("q", [0.0, 0.1])
 def test_binary_cross_entropy_smooths_both_ways(generator, q):
-    task = TaskConfig(kind="multilabel", outputs=3, loss="bce", metric="ap")
+    task = make_task(TaskConfig(kind="multilabel", outputs=3, loss="bce", metric="ap"))
     logits = torch.randn(20, 3, generator=generator, dtype=torch.float64)
     target = (torch.rand(20, 3, generator=generator) > 0.5).double()
     target[0, 0] = float("nan")
@@ -69,5 +69,5 @@ def test_binary_cross_entropy_smooths_both_ways(generator, q):
     t = target[known] * (1 - q) + q / 2
     p = logits[known].sigmoid()
     expected = -(t * p.log() + (1 - t) * (1 - p).log()).mean()
-    assert float(task_loss(task, logits, target, q)) == pytest.approx(float(expected), rel=1e-9)
+    assert float(task.loss(logits, target, q)) == pytest.approx(float(expected), rel=1e-9)
     assert float(expected) == pytest.approx(float(F.binary_cross_entropy(p, t)), rel=1e-9)
