@@ -23,6 +23,25 @@ def test_the_hash_sees_every_tensor_and_the_order(graph) -> None:
         assert base != content_hash({"train": [changed, graphs[1]]}), name
 
 
+def test_hashes_do_not_change_between_versions() -> None:
+    """Caches and run folders know their data by this hash."""
+    graph = Data(
+        x=torch.arange(6).view(3, 2),
+        edge_index=torch.tensor([[0, 1], [1, 2]]),
+        edge_attr=torch.tensor([0.5, 1.5]),
+        edge_weight=torch.tensor([2.0, 3.0]),
+        y=torch.tensor([1.0]),
+        descriptors=torch.tensor([[4.0]]),
+        train_mask=torch.tensor([True, False, False]),
+        val_mask=torch.tensor([False, True, False]),
+        test_mask=torch.tensor([False, False, True]),
+        pos=torch.zeros(3, 3),  # not read, so not hashed
+    )
+    plain = Data(edge_index=graph.edge_index, num_nodes=3)
+    found = content_hash({"train": [graph, plain], "val": [plain]})
+    assert found == "174df00cd0876a3d907c6f4538fe8c64"
+
+
 def test_official_or_not(shared_data: Path) -> None:
     data = load_benchmark("minesweeper", shared_data / "heterophilous")
     found = fingerprint(data.splits, "minesweeper")
