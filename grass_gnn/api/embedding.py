@@ -11,7 +11,8 @@ import numpy as np
 from grass_gnn.api.options import PredictOptions, check_names, with_fields
 from grass_gnn.api.prediction import RowSummary, read_chunks, with_descriptors
 from grass_gnn.data.tables.files import open_table
-from grass_gnn.data.tables.molecules import Molecule, MoleculeReader, ReadingPool
+from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
+from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel

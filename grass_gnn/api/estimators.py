@@ -69,7 +69,7 @@ class _GRASSEstimator(BaseEstimator):
         validation_fraction: Fraction of the training data used for early stopping.
         rewirings: Number of random rewirings to average predictions over. They are derived from
             each graph alone, so that a prediction does not depend on the other graphs.
-        features: Atom and bond features of molecules, ``"ogb"`` or ``"zinc"``.
+        features: Atom and bond features of molecules: ``"ogb-cip"``, ``"ogb"`` or ``"zinc"``.
         node_features: Numeric attributes of NetworkX nodes.
         edge_features: Numeric attributes of NetworkX edges.
         random_state: Random seed.
@@ -90,7 +90,7 @@ class _GRASSEstimator(BaseEstimator):
         config: GRASSConfig | None = None,
         validation_fraction: float = 0.1,
         rewirings: int = 16,
-        features: str = "ogb",
+        features: str = "ogb-cip",
         node_features: Sequence[str] = (),
         edge_features: Sequence[str] = (),
         random_state: Any = None,

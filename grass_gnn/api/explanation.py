@@ -9,7 +9,8 @@ from typing import Any
 from grass_gnn.api.options import PredictOptions, check_names, with_fields
 from grass_gnn.api.prediction import RowSummary, with_descriptors
 from grass_gnn.data.tables.files import open_table
-from grass_gnn.data.tables.molecules import MoleculeReader, ReadingPool, parse
+from grass_gnn.data.tables.molecules import MoleculeReader
+from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.explain import draw_molecule
@@ -51,8 +52,8 @@ def explain_table(
     numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
     rows = list(islice(table, limit))
     failed = 0
-    reader = MoleculeReader(schema.features)
-    with reporting(options.progress), ReadingPool(reader, workers=0) as pool:
+    reader = MoleculeReader(schema.features, drawings=True)
+    with reporting(options.progress), ReadingPool(reader, workers=1) as pool:
         found = pool.read([row.cells[column] for row in rows])
         for done, (row, molecule) in enumerate(zip(rows, found, strict=True), 1):
             one = with_descriptors(row, molecule, numbers, schema.descriptors)
@@ -65,6 +66,6 @@ def explain_table(
             graph = read.with_descriptors(values)
             explanation = model.explain(graph, options.rewirings, options.seed)
             write_json(folder / f"{row.line}.json", {"smiles": text, **explanation.to_dict()})
-            draw_molecule(explanation, parse(text), folder / f"{row.line}.svg")
+            draw_molecule(explanation, read.drawable, folder / f"{row.line}.svg")
             report_progress("Explaining", done, len(rows))
     return RowSummary(len(rows), failed)

@@ -22,7 +22,7 @@ from grass_gnn.data.benchmarks.raw import load_tensors_only
 from grass_gnn.data.benchmarks.sbm import SPLITS
 from grass_gnn.data.checking import check_sizes, number_tensor
 from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number
-from grass_gnn.data.tables.molecules import FEATURES, MoleculeReader, UnreadableMolecule
+from grass_gnn.data.tables.molecules import MoleculeReader, UnreadableMolecule, input_config
 from grass_gnn.data.tables.schema import TableSchema, infer_task
 from grass_gnn.data.tables.spec import DEFAULT_SHARES
 from grass_gnn.data.tables.splits import random_split
@@ -406,12 +406,12 @@ class GraphReader:
     """Converts SMILES, RDKit molecules, NetworkX graphs and PyG graphs to PyG graphs.
 
     Args:
-        features: Atom and bond features of molecules, ``"ogb"`` or ``"zinc"``.
+        features: Atom and bond features of molecules: ``"ogb-cip"``, ``"ogb"`` or ``"zinc"``.
         node_features: Numeric attributes of NetworkX nodes.
         edge_features: Numeric attributes of NetworkX edges.
     """
 
-    features: str = "ogb"
+    features: str = "ogb-cip"
     node_features: tuple[str, ...] = ()
     edge_features: tuple[str, ...] = ()
 
@@ -455,7 +455,7 @@ class GraphReader:
     def input_of(self, items: Iterable[Any], graphs: list[Data]) -> InputConfig:
         """The features: the complete vocabulary for molecules, inferred for other graphs."""
         if all(_is_molecule(item) for item in items):
-            return FEATURES[self.features]
+            return input_config(self.features)
         return infer_input(graphs)
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from grass_gnn.api.options import PredictOptions, check_names, with_fields
 from grass_gnn.data.tables.files import Row, Table, guard, open_table
-from grass_gnn.data.tables.molecules import Molecule, MoleculeReader, ReadingPool
+from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
+from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import parse_descriptors
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_whole

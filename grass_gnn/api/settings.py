@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data.tables.dataset import TableData
-from grass_gnn.data.tables.molecules import FEATURES
+from grass_gnn.data.tables.molecules import input_config
 from grass_gnn.tasks import make_task
 
 _LARGE = 60  # mean number of nodes above which RRWP costs more than eigenvectors
@@ -66,7 +66,7 @@ def choose_table_config(
 ) -> GRASSConfig:
     """:func:`choose_config` for a table."""
     columns = {"descriptors": len(data.schema.descriptors)}
-    inputs = FEATURES[data.schema.features].model_copy(update=columns)
+    inputs = input_config(data.schema.features).model_copy(update=columns)
     return choose_config(data.splits["train"], inputs, data.task, config, settings)
 
 

@@ -39,7 +39,7 @@ _NO_OPTION = ("progress", "device")
 _METAVAR = {
     "split": "KIND|NAME",
     "task": "KIND",
-    "features": "ogb|zinc",
+    "features": "ogb-cip|ogb|zinc",
     "bad_rows": "skip|fail",
     "val": "FILE",
     "test": "FILE",

@@ -1,8 +1,9 @@
-"""The page as an application: a few routes, a guard before them, and one model behind them."""
+"""The page as a web application: its routes, and the model that answers them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
 
@@ -13,24 +14,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from grass_gnn.errors import GrassError, is_out_of_memory
-from grass_gnn.serve.limits import Guard, Refused, Turns, read_body, refusal
+from grass_gnn.serve.limits import Page, Refused, Turns, read_body, refusal
 from grass_gnn.serve.molecules import MoleculeView
 from grass_gnn.serve.views import View
 
-_CHUNK = 16  # rows that are predicted at a time: between them others have their turn
+_CHUNK = 16  # rows that are predicted together; other requests get their turn in between
 
 
-def make_app(view: View, title: str, card: Sequence[tuple[str, str]], host: str) -> ASGIApp:
-    """The page of a view.
+def make_app(view: View, title: str, card: Sequence[tuple[str, str]], host: str) -> Page:
+    """The page of a model.
 
     Args:
-        view: What answers.
+        view: Predicts and draws.
         title: Name of the model.
-        card: What stands in the model's card.
-        host: Where the page is served; requests that name another host are refused.
+        card: Names and values of the model card.
+        host: Where the page is served; requests to other hosts are refused.
     """
     site = _Site(view, title, card)
     routes = [
@@ -43,11 +43,12 @@ def make_app(view: View, title: str, card: Sequence[tuple[str, str]], host: str)
     if isinstance(view, MoleculeView):
         routes.append(Route("/predict", site.predict, methods=["POST"]))
     handlers: dict[Any, Any] = {
-        GrassError: _sentence,
-        HTTPException: _no_such_thing,
+        GrassError: _refused,
+        HTTPException: _not_found,
         Exception: _failure,
     }
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), host, view.limits)
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=site.lifespan)
+    return Page(app, host, view.limits, site.turns.close)
 
 
 class _Site:
@@ -74,44 +75,57 @@ class _Site:
     async def script(self, request: Request) -> Response:
         return Response(self._scripts[request.url.path], media_type="text/javascript")
 
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        """Close the view when the server stops."""
+        yield
+        self.view.close()
+
     async def look(self, request: Request) -> Response:
         """Draw one molecule or graph."""
-        async with self.turns.admitted():
-            body = await read_body(request, self.view.limits.body)
-            try:
-                asked = self.view.question.model_validate_json(body)
-            except ValidationError as error:
-                where = ".".join(map(str, error.errors()[0]["loc"])) or "all of it"
-                raise GrassError(f"The question is not understood ({where}).") from None
-            if asked.rewiring is not None and asked.rewiring >= self.view.rewirings:
-                raise GrassError(f"There are {self.view.rewirings} rewirings to look at.")
-            return JSONResponse(await self.turns.work(self.view.look, asked))
+        return await self.turns.unless_closing(self._look(request))
 
     async def predict(self, request: Request) -> Response:
-        """Predict for all rows of what was sent; a reader who has left is not waited for."""
-        assert isinstance(self.view, MoleculeView)
+        """Predict all rows of a table."""
+        return await self.turns.unless_closing(self._predict(request))
+
+    async def _look(self, request: Request) -> Response:
+        # The body comes first: a client that does not send it must not take up a place.
+        body = await read_body(request, self.view.limits)
+        try:
+            asked = self.view.question.model_validate_json(body)
+        except ValidationError as error:
+            where = ".".join(map(str, error.errors()[0]["loc"]))[:100] or "all of it"
+            raise GrassError(f"The request is not understood ({where}).") from None
+        if asked.rewiring is not None and asked.rewiring >= self.view.rewirings:
+            raise GrassError(f"There are only {self.view.rewirings} rewirings.")
         async with self.turns.admitted():
-            body = await read_body(request, self.view.limits.body)
+            return JSONResponse(await self.turns.work(self.view.look, asked))
+
+    async def _predict(self, request: Request) -> Response:
+        assert isinstance(self.view, MoleculeView)
+        body = await read_body(request, self.view.limits)
+        async with self.turns.admitted():
             is_table = request.query_params.get("as") == "table"
             sheet = await self.turns.work(self.view.read, body, is_table)
             answers: list[Any] = []
             for start in range(0, len(sheet.rows), _CHUNK):
                 if await request.is_disconnected():
-                    raise Refused(499, "The question was withdrawn.")
+                    raise Refused(499, "The client closed the connection.")
                 answers += await self.turns.work(self.view.answer, sheet, start, start + _CHUNK)
             return JSONResponse(self.view.show(sheet, answers))
 
 
-async def _sentence(request: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     return refusal(error.status if isinstance(error, Refused) else 400, str(error))
 
 
-async def _no_such_thing(request: Request, error: Exception) -> Response:
+async def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return refusal(error.status_code, "There is no such page here.")
+    return refusal(error.status_code, "There is no such page.")
 
 
 async def _failure(request: Request, error: Exception) -> Response:
     if is_out_of_memory(error):
-        return refusal(500, "There is not enough memory for this question.")
-    return refusal(500, "Something went wrong; the terminal says what.")
+        return refusal(500, "There is not enough memory for this request.")
+    return refusal(500, "Something went wrong; see the terminal for details.")

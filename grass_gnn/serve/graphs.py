@@ -77,8 +77,11 @@ class GraphView:
             if name in self._splits
         ]
 
+    def close(self) -> None:
+        """Nothing to close: graphs are drawn in this process."""
+
     def warm_up(self) -> None:
-        """Look once, if there is a graph: what is compiled at first use is there afterwards."""
+        """Draw a graph, if there is one, so that everything that happens at first use has."""
         with suppress(GrassError):
             self.look(GraphQuestion(rewiring=0))
 

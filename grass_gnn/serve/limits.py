@@ -1,4 +1,4 @@
-"""What the page accepts: from whom, how much, how often, and how much at a time."""
+"""What the page accepts: whose requests, how large, how often, and how many at a time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 import ipaddress
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from starlette.concurrency import run_in_threadpool
+from anyio import to_thread
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -37,18 +37,19 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is accepted."""
+    """Largest requests, and how many there may be."""
 
-    body: int = 2_000_000  # bytes of a question
+    body: int = 2_000_000  # bytes of a request
     rows: int = 500  # of a table
     atoms: int = 300  # of a molecule
-    nodes: int = 400  # of a graph that is drawn
-    questions: int = 240  # a minute
-    waiting: int = 8  # questions that are being answered, or wait for it
+    nodes: int = 400  # of a graph to draw
+    questions: int = 240  # requests per minute and client
+    waiting: int = 8  # requests that are being answered or wait for their turn
+    body_seconds: float = 20.0  # for the body of a request to arrive
 
 
 class Refused(GrassError):
-    """A question that is not answered; the status says why to programs."""
+    """A request that is refused, with an HTTP status."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -56,31 +57,36 @@ class Refused(GrassError):
 
 
 def refusal(status: int, sentence: str) -> JSONResponse:
-    """A sentence instead of an answer."""
+    """A response with an error message."""
     headers = {"Retry-After": "5"} if status in (429, 503) else None
     return JSONResponse({"error": sentence}, status, headers)
 
 
-class Guard:
-    """Stands before a page: answers to its own address only, its own scripts, and not too often.
+class Page:
+    """The application with the checks that come before it.
 
-    A name that a stranger's DNS points at this machine is not its address, so that no other page
-    can make a browser ask here (DNS rebinding).
+    Only requests to the page's own address are answered, so that no other web page can make a
+    browser send requests here by pointing its own name at this machine (DNS rebinding), and only
+    requests by the page's own scripts. Starlette's ``TrustedHostMiddleware`` is not used because it
+    knows neither IPv6 addresses nor "any literal address", which ``--host 0.0.0.0`` needs.
 
     Args:
-        app: What answers.
-        host: Where the page is served, as ``--host`` says.
-        limits: How often questions may come.
+        app: The application.
+        host: Where the page is served (``--host``).
+        limits: How often requests may come.
+        close: Called when the server is about to stop.
     """
 
-    def __init__(self, app: ASGIApp, host: str, limits: Limits) -> None:
-        self.app, self.limits = app, limits
+    def __init__(
+        self, app: ASGIApp, host: str, limits: Limits, close: Callable[[], None] = lambda: None
+    ) -> None:
+        self.app, self.limits, self.close = app, limits, close
         self._own = {"localhost", host.lower()}
         self._everywhere = not is_loopback(host)
-        self._times: deque[float] = deque(maxlen=limits.questions)
+        self._times: dict[str, deque[float]] = {}  # of the last requests of each client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Answer or refuse a request (ASGI)."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -96,17 +102,21 @@ class Guard:
     def _refuse(self, request: Request) -> JSONResponse | None:
         host = request.headers.get("host", "")
         if not self._is_own(host):
-            return refusal(403, "This page answers to its own address only.")
+            return refusal(403, "This page answers only requests to its own address.")
         if request.method != "POST":
             return None
         if request.headers.get("origin") not in (f"http://{host}", f"https://{host}"):
-            return refusal(403, "Questions are taken from this page only.")
-        now = time.monotonic()
-        if len(self._times) == self.limits.questions and now - self._times[0] < 60:
-            return refusal(
-                429, f"More than {self.limits.questions} questions came in a minute: wait a little."
-            )
-        self._times.append(now)
+            return refusal(403, "Requests are accepted from this page only.")
+        return self._refuse_frequent(request.client.host if request.client else "")
+
+    def _refuse_frequent(self, client: str) -> JSONResponse | None:
+        most, now = self.limits.questions, time.monotonic()
+        for other in [name for name, times in self._times.items() if now - times[-1] > 60]:
+            del self._times[other]
+        times = self._times.setdefault(client, deque(maxlen=most))
+        if len(times) == most and now - times[0] < 60:
+            return refusal(429, f"More than {most} requests within a minute: wait a little.")
+        times.append(now)
         return None
 
     def _is_own(self, host: str) -> bool:
@@ -120,7 +130,7 @@ class Guard:
             address = ipaddress.ip_address(name)
         except ValueError:
             return False
-        return self._everywhere or address.is_loopback  # a bare number cannot be rebound
+        return self._everywhere or address.is_loopback  # an address cannot be rebound
 
 
 def is_loopback(host: str) -> bool:
@@ -131,32 +141,38 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """The body of a request, unless it is too large."""
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """The body of a request, if it is small enough and arrives in time."""
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > most:
-            raise Refused(413, f"The page takes up to {most / 1e6:.3g} MB at a time.")
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.body:
+                    raise Refused(413, f"The page accepts up to {limits.body / 1e6:.3g} MB.")
+    except TimeoutError:
+        raise Refused(408, "The request did not arrive in time.") from None
+    except ClientDisconnect:
+        raise Refused(499, "The client closed the connection.") from None
     return bytes(body)
 
 
 class Turns:
-    """Work in a thread, one piece at a time: the model has all cores, and memory stays bounded.
+    """Runs functions in a thread, one at a time: each may use all cores, and memory is bounded.
 
     Args:
-        waiting: Questions that may be inside; more are refused.
+        waiting: Requests that may be answered or wait for their turn; others are refused.
     """
 
     def __init__(self, waiting: int) -> None:
         self._waiting, self._inside = waiting, 0
-        self._lock = asyncio.Lock()
+        self._lock, self._closing = asyncio.Lock(), asyncio.Event()
 
     @asynccontextmanager
     async def admitted(self) -> AsyncIterator[None]:
-        """Let a question in, unless too many are."""
+        """Admit a request, unless too many are waiting."""
         if self._inside >= self._waiting:
-            raise Refused(503, "The model is busy with other questions: try again in a moment.")
+            raise Refused(503, "The model is busy with other requests: try again in a moment.")
         self._inside += 1
         try:
             yield
@@ -164,6 +180,24 @@ class Turns:
             self._inside -= 1
 
     async def work(self, function: Callable[..., Answer], *arguments: object) -> Answer:
-        """Call a function when it is its turn; the event loop goes on meanwhile."""
+        """Call a function when it is its turn, without blocking the event loop."""
         async with self._lock:
-            return await run_in_threadpool(function, *arguments)
+            # A cancelled request does not wait for its thread: this is how the server stops.
+            return await to_thread.run_sync(function, *arguments, abandon_on_cancel=True)
+
+    def close(self) -> None:
+        """Refuse the requests in progress: the server is about to stop."""
+        self._closing.set()
+
+    async def unless_closing(self, answer: Coroutine[Any, Any, Answer]) -> Answer:
+        """Wait for an answer; if the server stops first, refuse the request."""
+        task = asyncio.ensure_future(answer)
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait({task, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise Refused(503, "The server is shutting down.")
+        finally:
+            task.cancel()
+            closing.cancel()

@@ -1,4 +1,4 @@
-"""What somebody pasted or dropped, as rows: a table, or lines with a SMILES each."""
+"""Predictions and pictures of molecules that are pasted or dropped into the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,8 @@ from pydantic import BaseModel, Field
 from grass_gnn.api.prediction import Answer, answer_rows
 from grass_gnn.data.packed.build import pack_checked
 from grass_gnn.data.tables.files import Row, guard, open_table, shorten
-from grass_gnn.data.tables.molecules import MoleculeReader, in_canonical_order, parse
+from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
+from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import SMILES_NAMES, TableSchema, parse_descriptors
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.explain import explain_packed, molecule_svg
@@ -27,59 +28,61 @@ from grass_gnn.serve.values import attention_facts, picture, show
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Ensemble
 
+_LINE = re.compile(r"(\S+(?:\s+\|[^|]*\|)?)(.*)", re.DOTALL)  # a SMILES, and a name
 _COMPRESSED = (b"\x1f\x8b", b"PAR1", b"PK\x03\x04")  # gzip, Parquet, Excel
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """Rows, and which of their columns mean what."""
+    """Rows of a table, and the meaning of its columns."""
 
     columns: list[str]
     rows: list[Row]
     smiles: int
     descriptors: list[int]
-    name: int | None  # a column to tell rows apart by
+    name: int | None  # a column that names the molecules, if there is one
 
     @classmethod
     def read(cls, body: bytes, is_table: bool, schema: TableSchema, most: int) -> Sheet:
-        """Read a sheet for a model.
+        """Read the rows of a table, or lines with a SMILES each.
 
         Args:
-            body: The bytes of a file, or a text that was pasted.
-            is_table: It has a header; if not said, a first line that names SMILES is one.
-            schema: What the model needs.
-            most: Rows that are taken.
+            body: The content of a file, or pasted text.
+            is_table: Whether the first line is a header. If it names a SMILES column, it is one
+                in any case.
+            schema: Columns that the model needs.
+            most: Maximum number of rows.
 
         Raises:
-            GrassError: It has no SMILES, lacks what the model needs, or has too many rows.
+            GrassError: Columns are missing, or there are too many rows.
         """
         if body.startswith(_COMPRESSED):
-            raise GrassError("The page takes tables as plain text: CSV or TSV.")
+            raise GrassError("The page accepts tables as plain text: CSV or TSV.")
         text = body.decode("utf-8-sig", errors="replace").replace("\0", "\ufffd")
         lines = [line for line in re.split(r"\r\n?|\n", text) if line.strip()]
         if not lines:
-            raise GrassError("There are no molecules to predict for.")
+            raise GrassError("There are no molecules to predict.")
         header = re.split(r"[,;\t]", lines[0])
         if is_table or _smiles_column([name.strip(' "') for name in header], schema) is not None:
             columns, rows = _table_rows(text, most)
         else:
             columns, rows = _line_rows(lines[: most + 1], schema)
         if not rows:
-            raise GrassError("There are no molecules to predict for.")
+            raise GrassError("There are no molecules to predict.")
         if len(rows) > most:
             raise Refused(
                 413,
-                f"The page takes up to {most:,} rows at a time: use grass-gnn predict for more.",
+                f"The page accepts up to {most:,} rows at a time: use grass-gnn predict for more.",
             )
         smiles = _smiles_column(columns, schema)
         if smiles is None:
             known = ", ".join(shorten(name) for name in columns[:10])
-            raise GrassError(f"The table has no column {schema.smiles!r}; there are {known}.")
+            raise GrassError(f"The table has no column {schema.smiles!r}; its columns are {known}.")
         missing = [name for name in schema.descriptors if name not in columns]
         if missing:
             raise GrassError(
-                "This model needs more than SMILES: give a table with "
-                f"{', '.join(missing)} as well."
+                "This model needs a table with these columns besides the SMILES: "
+                f"{', '.join(missing[:20])}."
             )
         descriptors = [columns.index(name) for name in schema.descriptors]
         used = {smiles, *descriptors, *(columns.index(t) for t in schema.targets if t in columns)}
@@ -94,27 +97,28 @@ def _smiles_column(columns: list[str], schema: TableSchema) -> int | None:
 
 
 def _line_rows(lines: list[str], schema: TableSchema) -> tuple[list[str], list[Row]]:
-    """A SMILES each, and what stands behind it as its name."""
-    parts = [(*line.split(None, 1), "")[:2] for line in lines]
-    rows = [Row(number, [s, name.strip()], "") for number, (s, name) in enumerate(parts, 1)]
+    """Lines of a SMILES, optionally with a CXSMILES extension, and a name."""
+    found = [_LINE.match(line.strip()) for line in lines]
+    cells = [[one[1], one[2].strip()] for one in found if one is not None]
+    rows = [Row(number, both, "") for number, both in enumerate(cells, 1)]
     if any(row.cells[1] for row in rows):
         return [schema.smiles, "name"], rows
     return [schema.smiles], [Row(row.line, row.cells[:1], "") for row in rows]
 
 
 def _table_rows(text: str, most: int) -> tuple[list[str], list[Row]]:
-    """Read by the same rules as a file on the command line."""
+    """Read a table by the same rules as the command line."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "table.csv"
         path.write_text(text, encoding="utf-8", newline="")
         try:
             table = open_table(path)
             return table.columns, list(islice(table, most + 1))
-        except GrassError as error:  # the file was only ours
+        except GrassError as error:  # the user does not know our temporary file
             raise GrassError(str(error).replace(f"The file {path}", "The table")) from None
 
 
-_SHOWN_TEXT = 300  # characters of a cell that are shown
+_SHOWN_TEXT = 300  # characters of a cell that the page shows
 
 
 class MoleculeQuestion(BaseModel):
@@ -126,15 +130,15 @@ class MoleculeQuestion(BaseModel):
 
 
 class MoleculeView:
-    """Answers about molecules as ``grass-gnn predict --deterministic`` gives them.
+    """Predicts and draws molecules, with the results of ``grass-gnn predict --deterministic``.
 
-    The rewirings of a molecule follow from it alone, so that its picture under the third rewiring
-    belongs to its third prediction, whatever else was asked.
+    The rewirings of a molecule depend on the molecule alone, so that the picture of its third
+    rewiring belongs to its third prediction.
 
     Args:
         models: One trained model, or several whose predictions are averaged.
-        rewirings: How many to average over.
-        limits: How large molecules and tables may be.
+        rewirings: Number of rewirings to average over.
+        limits: Largest molecules and tables.
     """
 
     kind = "molecules"
@@ -149,28 +153,36 @@ class MoleculeView:
         self.task, self.schema = self.ensemble.task, self.ensemble.schema
         self.names = self.task.output_names(self.schema.targets, self.schema.classes)
         similar = self.ensemble.similarity is not None
-        self.reader = MoleculeReader(
+        # Molecules are read and laid out in a worker process, which a crash of RDKit ends alone.
+        reader = MoleculeReader(
             self.schema.features, True, fingerprints=similar, max_atoms=limits.atoms
         )
+        self._pool = ReadingPool(reader, workers=1)
+        self._drawing_pool = ReadingPool(replace(reader, drawings=True), workers=1)
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._pool.close()
+        self._drawing_pool.close()
 
     def warm_up(self) -> None:
-        """Look once: what is compiled or imported at first use is there before anybody waits."""
+        """Draw one molecule, so that everything that happens at first use has happened."""
         self.look(MoleculeQuestion(smiles="CCO", descriptors=["0"] * len(self.schema.descriptors)))
 
     def read(self, body: bytes, is_table: bool) -> Sheet:
-        """The rows of a table, or of lines with a SMILES each."""
+        """The rows of a table, or lines with a SMILES each."""
         return Sheet.read(body, is_table, self.schema, self.limits.rows)
 
     def answer(self, sheet: Sheet, start: int, stop: int) -> list[Answer]:
-        """Predictions for some rows of a sheet."""
+        """Predictions for the rows from ``start`` to ``stop``."""
         rows = sheet.rows[start:stop]
-        found = [self.reader.try_read("" if r.problem else r.cells[sheet.smiles]) for r in rows]
+        found = self._pool.read(["" if r.problem else r.cells[sheet.smiles] for r in rows])
         return answer_rows(
             rows, found, sheet.descriptors, self.ensemble, self.rewirings, deterministic=True
         )
 
     def show(self, sheet: Sheet, answers: Sequence[Answer]) -> dict[str, Any]:
-        """All rows for the page, and as a table to keep."""
+        """All rows for the page, and as a CSV file to download."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([guard(name) for name in sheet.columns + self.ensemble.columns])
@@ -196,10 +208,10 @@ class MoleculeView:
         return {"rows": shown, "outputs": len(self.names), "csv": text.getvalue()}
 
     def look(self, asked: MoleculeQuestion) -> dict[str, Any]:
-        """A molecule drawn with its attention; over all rewirings, also what each predicts."""
-        molecule = self.reader.try_read(asked.smiles)
-        if isinstance(molecule, str):
-            raise GrassError(f"This is no molecule: {molecule}.")
+        """A picture of a molecule with its attention; for all rewirings, also their predictions."""
+        (molecule,) = self._drawing_pool.read([asked.smiles])
+        if not isinstance(molecule, Molecule):
+            raise GrassError(f"The molecule cannot be read: {molecule}.")
         try:
             numbers = parse_descriptors(self.schema.descriptors, asked.descriptors)
         except ValueError as error:
@@ -214,9 +226,9 @@ class MoleculeView:
             range(self.rewirings) if one is None else [one],
             by_graph=True,
         )
-        mol = in_canonical_order(parse(asked.smiles))
+        svg = molecule_svg(explanation, molecule.drawable, with_added=one is not None)
         answer = {
-            "picture": picture(molecule_svg(explanation, mol, with_added=one is not None)),
+            "picture": picture(svg),
             **attention_facts(explanation),
         }
         if one is None:

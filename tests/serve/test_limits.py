@@ -13,7 +13,7 @@ from grass_gnn.serve.molecules import MoleculeView
 def test_another_host_is_refused(client, host):
     answer = client.get("/", headers={"host": host})
     assert answer.status_code == 403
-    assert answer.json()["error"] == "This page answers to its own address only."
+    assert "its own address" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("host", ["localhost:8321", "127.0.0.1", "[::1]:8321", "LOCALHOST"])
@@ -27,21 +27,18 @@ def test_names_of_this_machine_are_its_own(client, host):
 def test_questions_of_other_pages_are_refused(client, origin):
     answer = client.post("/predict", content="CCO", headers={"origin": origin})
     assert answer.status_code == 403
-    assert answer.json()["error"] == "Questions are taken from this page only."
+    assert "from this page only" in answer.json()["error"]
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 def test_too_much_is_refused_in_a_sentence(run, open_page):
     client = open_page(run, limits=Limits(body=1000, rows=5))
     large = client.post("/predict", content="C" * 1001)
-    assert (large.status_code, large.json()["error"]) == (
-        413,
-        "The page takes up to 0.001 MB at a time.",
-    )
+    assert large.status_code == 413 and "0.001 MB" in large.json()["error"]
     for text in ("CCO\n" * 6, "smiles\n" + "CCO\n" * 6):
         many = client.post("/predict", content=text)
         assert many.status_code == 413
-        assert many.json()["error"].startswith("The page takes up to 5 rows at a time")
+        assert "up to 5 rows" in many.json()["error"]
     assert client.post("/predict", content="CCO\n" * 5).status_code == 200
 
 
@@ -51,7 +48,7 @@ def test_too_often_is_refused_in_a_sentence(run, open_page):
         assert client.post("/predict", content="CCO").status_code == 200
     answer = client.post("/predict", content="CCO")
     assert answer.status_code == 429
-    assert answer.json()["error"] == "More than 2 questions came in a minute: wait a little."
+    assert "More than 2 requests" in answer.json()["error"]
     assert int(answer.headers["retry-after"]) > 0
     assert client.get("/").status_code == 200
 
@@ -91,7 +88,7 @@ def test_one_piece_of_work_at_a_time_and_few_that_wait():
 )
 def test_nothing_else_is_served(client, path):
     answer = client.get(path)
-    assert (answer.status_code, answer.json()["error"]) == (404, "There is no such page here.")
+    assert answer.status_code == 404 and "no such page" in answer.json()["error"]
 
 
 def test_questions_that_make_no_sense_have_an_answer(run, open_page):
@@ -100,9 +97,9 @@ def test_questions_that_make_no_sense_have_an_answer(run, open_page):
     for body in (b"", b"{", b"[]", b'{"smiles": 1}', b'{"smiles": "C", "rewiring": -1}'):
         answer = client.post("/look", content=body)
         assert answer.status_code == 400
-        assert answer.json()["error"].startswith("The question is not understood")
+        assert answer.json()["error"].startswith("The request is not understood")
     far = client.post("/look", json={"smiles": "C", "rewiring": 3})
-    assert far.json()["error"] == "There are 3 rewirings to look at."
+    assert "3 rewirings" in far.json()["error"]
 
 
 def test_a_failure_of_ours_shows_no_traceback(run, open_page, monkeypatch):
@@ -113,7 +110,7 @@ def test_a_failure_of_ours_shows_no_traceback(run, open_page, monkeypatch):
     client = open_page(run, raise_server_exceptions=False)
     answer = client.post("/look", json={"smiles": "C"})
     assert answer.status_code == 500
-    assert answer.json() == {"error": "Something went wrong; the terminal says what."}
+    assert "Something went wrong" in answer.json()["error"] and "secret" not in answer.text
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 

@@ -174,13 +174,13 @@ def test_strange_texts_get_a_reason_and_stay_text(run, open_page):
     for smiles in ("C(", "C" * 301, ""):
         refused = client.post("/look", json={"smiles": smiles})
         assert refused.status_code == 400
-        assert refused.json()["error"].startswith("This is no molecule: ")
+        assert refused.json()["error"].startswith("The molecule cannot be read: ")
 
 
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        (b"", "There are no molecules to predict for."),
+        (b"", "There are no molecules to predict."),
         (b"\x1f\x8b\x08\x00", "The page takes tables as plain text: CSV or TSV."),
         (b"a,b\n1,2", "The table has no column 'smiles'; there are 'a', 'b'."),
         (b",,\n1,2,3", "The table has no header in its first line."),

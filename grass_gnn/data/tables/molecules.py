@@ -1,41 +1,55 @@
-"""How the atoms and bonds of an RDKit molecule are numbered: as OGB does, or as ZINC's benchmark.
+"""SMILES as graphs: which texts are accepted, and how atoms and bonds are numbered.
 
-An atom that a vocabulary does not know is read as the nearest one it does.
+Three vocabularies of features exist: ``"ogb"`` numbers atoms and bonds as OGB does, ``"ogb-cip"``
+(the default for new models) differs from it in the chirality column alone, and ``"zinc"`` is that
+of the ZINC benchmark. OGB's chirality is RDKit's tag, which depends on the order in which the
+neighbours of an atom are written; ``"ogb-cip"`` uses the CIP label (R or S), which does not. An
+atom that a vocabulary does not contain is mapped to the nearest one that it does.
+
+This module imports neither torch nor pydantic, so that the processes of
+:class:`~grass_gnn.data.tables.reading.ReadingPool` start quickly.
 """
 
 from __future__ import annotations
 
-import os
-import sys
+import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from multiprocessing import get_context
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from torch_geometric.data import Data
 
-from grass_gnn.config import OGB_ATOM_SIZES, FeatureConfig, InputConfig
-from grass_gnn.data.checking import CheckedGraph
 from grass_gnn.errors import GrassError
 
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from grass_gnn.config import InputConfig
+    from grass_gnn.data.checking import CheckedGraph
+
 try:
-    from rdkit import Chem
-except ImportError:  # nobody has a molecule then
+    from rdkit import Chem, rdBase
+    from rdkit.Chem import rdFingerprintGenerator
+except ImportError:  # require_rdkit raises a GrassError once a molecule has to be read
     Chem = None  # type: ignore[assignment]
 
-# Categories of each atom [n], atoms at both ends of each bond and its categories, and a note.
+FEATURES = ("ogb-cip", "ogb", "zinc")
+DEFAULT_FEATURES = "ogb-cip"
+MAX_ATOMS = 1000
+MAX_SMILES = 20_000  # characters; no molecule of MAX_ATOMS atoms needs more
+# The time that RDKit needs grows with the third power of the number of rings and faster in dense
+# graphs. C60 has 31 rings, C540 has 271, an icosahedral carborane 19 with only 12 atoms.
+MAX_RINGS = 300
+_RINGS_OF_ANY, _RINGS_PER_ATOM = 64, 0.6
+FINGERPRINT_BITS, _FINGERPRINT_RADIUS = 1024, 2
+
+# Categories of each atom [n], the atoms at both ends of each bond and its categories, and a note.
 NumberedMolecule = tuple[list[tuple[int, ...]], list[tuple[int, int]], list[tuple[int, ...]], str]
 
-FEATURES = {
-    "ogb": InputConfig(nodes=FeatureConfig(kind="ogb-atom"), edges=FeatureConfig(kind="ogb-bond")),
-    "zinc": InputConfig(
-        nodes=FeatureConfig(kind="index", sizes=[28]), edges=FeatureConfig(kind="index", sizes=[4])
-    ),
-}
+# ``config.OGB_ATOM_SIZES``, repeated because importing the configuration takes longer than RDKit.
+_OGB_ATOM_SIZES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
+_BOND_COLUMNS = {"ogb-cip": 3, "ogb": 3, "zinc": 1}
 # Symbol, explicit hydrogens and charge of ZINC's 28 atom types, in the order of their numbers.
 # fmt: off
 _ZINC_ATOMS = [
@@ -47,15 +61,33 @@ _ZINC_ATOMS = [
 _OGB_STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
 _OGB_BONDS = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 _OGB_CHIRALITY = ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER")
+_CIP_CHIRALITY = ("", "R", "S", "other")  # the same four categories
 _OGB_HYBRIDIZATION = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
 
 
-def ogb_graph(mol: Any) -> NumberedMolecule:
-    """Atoms and bonds as ``ogb.utils.smiles2graph`` numbers them."""
+def input_config(features: str) -> InputConfig:
+    """The input settings of a model that is trained with these features."""
+    from grass_gnn.config import FeatureConfig, InputConfig
+
+    if features == "zinc":
+        return InputConfig(
+            nodes=FeatureConfig(kind="index", sizes=[28]),
+            edges=FeatureConfig(kind="index", sizes=[4]),
+        )
+    return InputConfig(nodes=FeatureConfig(kind="ogb-atom"), edges=FeatureConfig(kind="ogb-bond"))
+
+
+def ogb_graph(mol: Any, cip: bool = False) -> NumberedMolecule:
+    """Atoms and bonds as ``ogb.utils.smiles2graph`` numbers them.
+
+    Args:
+        mol: An RDKit molecule.
+        cip: Use CIP labels in the chirality column instead of RDKit's chiral tags.
+    """
     x = [
         _ogb_atom(
             atom.GetAtomicNum(),
-            atom.GetChiralTag(),
+            _cip_label(atom) if cip else str(atom.GetChiralTag()),
             atom.GetTotalDegree(),
             atom.GetFormalCharge(),
             atom.GetTotalNumHs(),
@@ -74,23 +106,35 @@ def ogb_graph(mol: Any) -> NumberedMolecule:
     return x, ends, kinds, ""
 
 
+def _cip_label(atom: Any) -> str:
+    """``"R"`` or ``"S"``; ``"other"`` for a stereocentre without a label; else an empty string.
+
+    Stereocentres without a label are those of symmetric rings, such as in
+    cis-1,4-dimethylcyclohexane.
+    """
+    if atom.HasProp("_CIPCode"):
+        return str(atom.GetProp("_CIPCode"))
+    return "" if atom.GetChiralTag() == Chem.ChiralType.CHI_UNSPECIFIED else "other"
+
+
 def _atoms(mol: Any) -> Iterator[Any]:
-    """``mol.GetAtoms()``, which takes several times as long."""
+    """``mol.GetAtoms()``, but several times faster."""
     return map(mol.GetAtomWithIdx, range(mol.GetNumAtoms()))
 
 
 def _bonds(mol: Any) -> Iterator[Any]:
-    """``mol.GetBonds()``, which takes several times as long."""
+    """``mol.GetBonds()``, but several times faster."""
     return map(mol.GetBondWithIdx, range(mol.GetNumBonds()))
 
 
 @lru_cache(maxsize=100_000)
-def _ogb_atom(number: int, chirality: Any, *rest: Any) -> tuple[int, ...]:
-    """Category numbers of an atom; the last category of a column is for everything unknown."""
+def _ogb_atom(number: int, chirality: str, *rest: Any) -> tuple[int, ...]:
+    """Categories of an atom; the last category of a column is for unknown values."""
     degree, charge, hydrogens, radicals, hybridization, aromatic, in_ring = rest
+    labels = _OGB_CHIRALITY if chirality.startswith("CHI_") else _CIP_CHIRALITY
     columns = (
         number - 1,
-        _place(str(chirality), _OGB_CHIRALITY),
+        _place(chirality, labels),
         degree,
         charge + 5,
         hydrogens,
@@ -101,7 +145,7 @@ def _ogb_atom(number: int, chirality: Any, *rest: Any) -> tuple[int, ...]:
     )
     return tuple(
         value if 0 <= value < size else size - 1
-        for value, size in zip(columns, OGB_ATOM_SIZES, strict=True)
+        for value, size in zip(columns, _OGB_ATOM_SIZES, strict=True)
     )
 
 
@@ -112,12 +156,12 @@ def _ogb_bond(kind: Any, stereo: Any, conjugated: bool) -> tuple[int, int, int]:
 
 
 def _place(name: str, names: tuple[str, ...]) -> int:
-    """Place of a name in a list, or one behind its end."""
+    """Index of a name in a tuple; the tuple's length if it is not there."""
     return names.index(name) if name in names else len(names)
 
 
 def zinc_graph(mol: Any) -> NumberedMolecule:
-    """Atoms and bonds of the kekulised molecule as in the ZINC benchmark."""
+    """Atoms and bonds of the kekulized molecule as in the ZINC benchmark."""
     mol = Chem.Mol(mol)
     Chem.Kekulize(mol, clearAromaticFlags=True)
     x: list[tuple[int, ...]] = []
@@ -139,7 +183,7 @@ def zinc_graph(mol: Any) -> NumberedMolecule:
 
 @lru_cache(maxsize=10_000)
 def _zinc_atom(symbol: str, hydrogens: int, charge: int) -> tuple[int, bool]:
-    """Number of an atom type: its own, that of the plain element, or carbon's (and not known)."""
+    """Index of an atom type, else of the plain element, else of carbon; and whether it is known."""
     sign = "+" * (charge > 0) or "-" * (charge < 0)
     exact = " ".join(filter(None, [symbol, f"H{hydrogens}" * (hydrogens > 0), sign]))
     for name in (exact, f"{symbol} {sign}".strip(), symbol):
@@ -150,50 +194,51 @@ def _zinc_atom(symbol: str, hydrogens: int, charge: int) -> tuple[int, bool]:
 
 @lru_cache(maxsize=100)
 def _zinc_bond(kind: Any) -> int:
-    """Single, double and triple bonds are 1, 2 and 3; 0 is left for any other."""
+    """1, 2 and 3 for single, double and triple bonds; 0 for all others."""
     return {"SINGLE": 1, "DOUBLE": 2, "TRIPLE": 3}.get(str(kind), 0)
 
 
-try:
-    from rdkit import Chem, rdBase
-    from rdkit.Chem import rdFingerprintGenerator
-except ImportError:  # a sentence when molecules are asked for, see require_rdkit
-    Chem = None  # type: ignore[assignment]
-
-MAX_ATOMS = 1000
-_LONGEST_SMILES = 20_000  # characters: no molecule of MAX_ATOMS needs more
-_FEW = 64  # molecules that are not worth handing to other processes
-FINGERPRINT_BITS, _FINGERPRINT_RADIUS = 1024, 2
-
-
 class UnreadableMolecule(ValueError):
-    """Why a text is not read as a molecule; the message ends a sentence about it."""
+    """A text that is not accepted as a molecule; the message is a clause without a full stop."""
 
 
 class Molecule(NamedTuple):
-    """A molecule as a graph, and what else its reader was asked for.
+    """A molecule as a graph, with the extras that its reader was asked for.
 
-    Plain arrays, as processes hand them to each other quickly.
+    Plain arrays, because they are quickly passed from one process to another.
     """
 
     x: np.ndarray  # [n, columns] uint8
     edge_index: np.ndarray  # [2, 2 × bonds] both directions of each bond
     edge_attr: np.ndarray  # [2 × bonds, columns] uint8
-    note: str  # what was not read as it stands; mostly empty
+    note: str  # atoms that were mapped to others; mostly empty
     canonical: str  # canonical SMILES, if asked for
     fingerprint: np.ndarray  # Morgan bits [FINGERPRINT_BITS] uint8; [0] if not asked for
+    drawing: bytes = b""  # the RDKit molecule with 2D coordinates, if asked for
 
     @property
     def data(self) -> Data:
-        """The graph for PyG."""
+        """The graph as a PyG ``Data``."""
+        import torch
+        from torch_geometric.data import Data
+
         return Data(
             x=torch.from_numpy(self.x).long(),
             edge_index=torch.from_numpy(self.edge_index).long(),
             edge_attr=torch.from_numpy(self.edge_attr).long(),
         )
 
+    @property
+    def drawable(self) -> Any:
+        """The RDKit molecule with 2D coordinates; its atoms are those of the graph."""
+        return Chem.Mol(self.drawing)
+
     def checked(self, numbers: Sequence[float] = ()) -> CheckedGraph:
-        """The graph as it is packed: what was read here is known to fit its vocabulary."""
+        """The graph ready to be packed: its features are within the vocabulary by construction."""
+        import torch
+
+        from grass_gnn.data.checking import CheckedGraph
+
         return CheckedGraph(
             num_nodes=len(self.x),
             edge_index=torch.from_numpy(self.edge_index),
@@ -206,7 +251,9 @@ class Molecule(NamedTuple):
         )
 
     def with_descriptors(self, numbers: Sequence[float]) -> Data:
-        """The graph for PyG, with numbers known of the molecule as a whole, if there are any."""
+        """The graph as a PyG ``Data``, with the molecule's descriptors if there are any."""
+        import torch
+
         data = self.data
         if len(numbers):
             data.descriptors = torch.tensor([list(numbers)])  # [1, columns]
@@ -218,12 +265,13 @@ class MoleculeReader:
     """Reads SMILES.
 
     Args:
-        features: ``"ogb"`` or ``"zinc"``, the vocabulary of atoms and bonds.
-        canonical_order: Number the atoms in RDKit's canonical order, so that every SMILES of a
-            molecule gives the same graph.
-        identity: Whether to find canonical SMILES.
-        fingerprints: Whether to find Morgan fingerprints.
-        max_atoms: Larger molecules are refused.
+        features: Vocabulary of atoms and bonds: ``"ogb-cip"``, ``"ogb"`` or ``"zinc"``.
+        canonical_order: Number the atoms in RDKit's canonical order, so that all SMILES of a
+            molecule give the same graph (except for the chirality of ``"ogb"``).
+        identity: Compute canonical SMILES.
+        fingerprints: Compute Morgan fingerprints.
+        max_atoms: Refuse larger molecules.
+        drawings: Compute 2D coordinates.
     """
 
     features: str = "ogb"
@@ -231,6 +279,7 @@ class MoleculeReader:
     identity: bool = False
     fingerprints: bool = False
     max_atoms: int = MAX_ATOMS
+    drawings: bool = False
 
     def __post_init__(self) -> None:
         require_rdkit()
@@ -238,22 +287,26 @@ class MoleculeReader:
             raise GrassError(f"Features are one of {', '.join(FEATURES)}, not {self.features!r}.")
 
     def __call__(self, smiles: str) -> Molecule:
-        """Read one molecule.
+        """Read one molecule in this process.
 
         Raises:
-            UnreadableMolecule: It is none, or too large.
+            UnreadableMolecule: The text is not a molecule, or one that is too large.
         """
-        with rdBase.BlockLogs():  # reasons are for the caller to tell
+        with rdBase.BlockLogs():  # reasons are returned, not logged
             mol = parse(smiles, self.max_atoms)
             if self.canonical_order:
                 mol = in_canonical_order(mol)
             canonical = Chem.MolToSmiles(mol) if self.identity else ""
             fingerprint = _morgan()(mol) if self.fingerprints else np.empty(0, np.uint8)
-            x, ends, kinds, note = ogb_graph(mol) if self.features == "ogb" else zinc_graph(mol)
-        if self.canonical_order:  # bonds in one order, too: sums then round alike
+            if self.features == "zinc":
+                x, ends, kinds, note = zinc_graph(mol)
+            else:
+                x, ends, kinds, note = ogb_graph(mol, cip=self.features == "ogb-cip")
+            drawing = _with_coordinates(mol) if self.drawings else b""
+        if self.canonical_order:  # bonds too: the order of a sum changes its rounding
             bonds = sorted((min(e), max(e), kind) for e, kind in zip(ends, kinds, strict=True))
             ends, kinds = [bond[:2] for bond in bonds], [bond[2] for bond in bonds]
-        columns = len(FEATURES[self.features].edges.categories)
+        columns = _BOND_COLUMNS[self.features]
         pairs = np.array(ends, dtype=np.int32).reshape(-1, 2)  # [bonds, 2]
         both = np.stack([pairs, pairs[:, ::-1]], axis=1).reshape(-1, 2)  # [2 × bonds, 2]
         attributes = np.array(kinds, dtype=np.uint8).reshape(-1, columns)
@@ -264,53 +317,17 @@ class MoleculeReader:
             note,
             canonical,
             fingerprint,
+            drawing,
         )
 
     def try_read(self, smiles: str) -> Molecule | str:
-        """Read one molecule, or say why it is none."""
+        """Read one molecule in this process; if that is impossible, return the reason."""
         try:
             return self(smiles)
         except UnreadableMolecule as reason:
             return str(reason)
-        except Exception as error:  # whatever RDKit may meet in a text of a stranger's
+        except Exception as error:  # RDKit's errors have many classes
             return f"RDKit cannot read the SMILES ({type(error).__name__})"
-
-
-class ReadingPool:
-    """Processes that read molecules: RDKit's Python holds the interpreter's lock all the time.
-
-    Args:
-        reader: How molecules are read.
-        workers: Number of processes; as many as there are cores if not given, 0 for none.
-    """
-
-    def __init__(self, reader: MoleculeReader, workers: int | None = None) -> None:
-        self.reader = reader
-        workers = (os.cpu_count() or 1) if workers is None else workers
-        self._pool: ProcessPoolExecutor | None = None
-        if workers > 1:
-            # A forked process starts at once; it only runs RDKit and NumPy, never torch's threads.
-            method = "fork" if sys.platform == "linux" else "spawn"
-            self._pool = ProcessPoolExecutor(workers, mp_context=get_context(method))
-
-    def read(self, smiles: Sequence[str]) -> Iterator[Molecule | str]:
-        """The molecules, or reasons, in order; reading goes on while the caller computes."""
-        if self._pool is None or len(smiles) < _FEW:
-            return map(self.reader.try_read, smiles)
-        # A text that is too long to be read need not travel either.
-        texts = [text if len(text) <= _LONGEST_SMILES else "" for text in smiles]
-        found = self._pool.map(self.reader.try_read, texts, chunksize=_FEW // 2)
-        return (
-            molecule if len(text) <= _LONGEST_SMILES else self.reader.try_read(text)
-            for molecule, text in zip(found, smiles, strict=True)
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
 
 
 def require_rdkit() -> None:
@@ -320,33 +337,76 @@ def require_rdkit() -> None:
 
 
 def parse(smiles: str, max_atoms: int = MAX_ATOMS) -> Any:
-    """An RDKit molecule.
+    """Read an RDKit molecule, after checks that cost little.
+
+    A text is a SMILES in ASCII, optionally followed by a space and a CXSMILES extension between
+    vertical bars. Any other text after a space is refused rather than ignored: ``"C C"`` is not
+    methane.
 
     Raises:
-        UnreadableMolecule: The text is no molecule, or one that is too large.
+        UnreadableMolecule: The text is not a molecule, or one that is too large.
     """
     smiles = smiles.strip()
-    if not smiles:
-        raise UnreadableMolecule("the SMILES is empty")
-    if len(smiles) > _LONGEST_SMILES:
-        raise UnreadableMolecule(f"the SMILES has {len(smiles):,} characters, too many to be read")
+    check_text(smiles)
+    # Sanitisation may take minutes, or crash, on graphs that no molecule has. Ordinary SMILES have
+    # too few ring-closure digits for that, so they are parsed only once.
+    if len(smiles) > max_atoms or sum(map(smiles.count, "0123456789")) > 2 * _RINGS_OF_ANY:
+        _check_structure(smiles, max_atoms)
     mol = Chem.MolFromSmiles(smiles)
     if mol is None:
         raise UnreadableMolecule(_reason(smiles))
     if mol.GetNumAtoms() == 0:
-        raise UnreadableMolecule("the SMILES holds no atoms")
+        raise UnreadableMolecule("the SMILES contains no atoms")
     if mol.GetNumAtoms() > max_atoms:
         raise UnreadableMolecule(f"{mol.GetNumAtoms():,} atoms are more than {max_atoms:,}")
     return mol
 
 
+def check_text(smiles: str) -> None:
+    """Raise :class:`UnreadableMolecule` for a text that cannot be a SMILES, whatever its atoms."""
+    if not smiles:
+        raise UnreadableMolecule("the SMILES is empty")
+    if len(smiles) > MAX_SMILES:
+        raise UnreadableMolecule(
+            f"the SMILES has {len(smiles):,} characters, more than {MAX_SMILES:,}"
+        )
+    if not smiles.isascii():
+        wrong = next(character for character in smiles if not character.isascii())
+        raise UnreadableMolecule(f"the SMILES contains {ascii(wrong)}, which is not ASCII")
+    structure, *rest = smiles.split(None, 1)
+    if rest and not re.fullmatch(r"\|[^|]*\|", rest[0]):
+        shown = rest[0] if len(rest[0]) <= 20 else rest[0][:19] + "..."
+        raise UnreadableMolecule(
+            f"there is text after the SMILES ({shown!r}): put names into a column of their own"
+        )
+    if not structure.isprintable():
+        raise UnreadableMolecule("the SMILES contains control characters")
+
+
+def _check_structure(smiles: str, max_atoms: int) -> None:
+    """Refuse a molecule by its numbers of atoms and rings, without sanitising it."""
+    mol = Chem.MolFromSmiles(smiles, sanitize=False)
+    if mol is None:
+        raise UnreadableMolecule("the SMILES is not valid")
+    hydrogens = sum(atom.GetAtomicNum() == 1 for atom in _atoms(mol))  # most will be removed
+    atoms = mol.GetNumAtoms() - hydrogens
+    if atoms > max_atoms:
+        raise UnreadableMolecule(f"{atoms:,} atoms are more than {max_atoms:,}")
+    rings = mol.GetNumBonds() - mol.GetNumAtoms() + len(Chem.GetMolFrags(mol))
+    most = min(MAX_RINGS, int(_RINGS_OF_ANY + _RINGS_PER_ATOM * atoms))
+    if rings > most:
+        raise UnreadableMolecule(
+            f"{rings:,} rings in {atoms:,} atoms are more than a molecule has ({most:,})"
+        )
+
+
 def in_canonical_order(mol: Any) -> Any:
-    """An RDKit molecule with its atoms in one order, however its SMILES was written."""
+    """An RDKit molecule with its atoms in the same order however its SMILES was written."""
     return Chem.RenumberAtoms(mol, np.argsort(Chem.CanonicalRankAtoms(mol)).tolist())
 
 
 def scaffold(smiles: str) -> str:
-    """The Bemis–Murcko scaffold of a molecule, as SMILES; empty for one without rings."""
+    """The Bemis–Murcko scaffold of a molecule as SMILES; empty for molecules without rings."""
     from rdkit.Chem.Scaffolds import MurckoScaffold
 
     with rdBase.BlockLogs():
@@ -360,14 +420,22 @@ def _morgan() -> Callable[[Any], np.ndarray]:
     ).GetFingerprintAsNumPy
 
 
+def _with_coordinates(mol: Any) -> bytes:
+    from rdkit.Chem import rdDepictor
+
+    mol = Chem.Mol(mol)
+    rdDepictor.Compute2DCoords(mol)
+    return bytes(mol.ToBinary())
+
+
 def _reason(smiles: str) -> str:
-    """Why RDKit refuses a SMILES: its syntax, or what a chemist would object to."""
+    """Why RDKit refuses a SMILES: its syntax, or its chemistry."""
     mol = Chem.MolFromSmiles(smiles, sanitize=False)
     if mol is None:
         return "the SMILES is not valid"
     try:
         Chem.SanitizeMol(mol)
-    except ValueError as error:  # such as too many bonds of an atom
+    except ValueError as error:  # such as an atom with too many bonds
         text = str(error).strip().splitlines()[0]
         return f"the molecule is not possible ({text[:120]})"
     return "the SMILES is not valid"

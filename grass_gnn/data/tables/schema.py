@@ -12,7 +12,8 @@ from pydantic import Field, ValidationError
 
 from grass_gnn.config import Section, TaskConfig
 from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number, shorten
-from grass_gnn.data.tables.molecules import Molecule, MoleculeReader, ReadingPool
+from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
+from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.progress import report_progress

@@ -31,7 +31,7 @@ class TableSpec:
             share their validation rows, on which an ensemble can be calibrated.
         task: ``"regression"``, ``"binary"``, ``"classification"`` or ``"multilabel"``; inferred
             from the targets by default.
-        features: Atom and bond features: ``"ogb"`` or ``"zinc"``.
+        features: Atom and bond features: ``"ogb-cip"``, ``"ogb"`` or ``"zinc"``.
         descriptors: Numeric columns that are passed to the head along with the graph.
         bad_rows: What to do with unusable rows: ``"skip"`` or ``"fail"``.
     """
@@ -44,7 +44,7 @@ class TableSpec:
     shares: tuple[float, float, float] = DEFAULT_SHARES
     split_seed: int | None = None
     task: str | None = None
-    features: str = "ogb"
+    features: str = "ogb-cip"
     descriptors: tuple[str, ...] = ()
     bad_rows: str = "skip"
 

@@ -1,0 +1,230 @@
+"""Reading molecules in other processes: a SMILES that crashes or stalls RDKit costs one row.
+
+RDKit is C++ and may crash, or compute for minutes, on molecules that nobody has drawn before. So
+each molecule is read by a worker process with a limit on CPU time and memory; a worker that ends is
+replaced, and the molecule that it was reading gets a reason instead of a graph.
+
+A worker is a fresh interpreter that imports RDKit and NumPy only. It ends when its standard input
+is closed, which the operating system does for it when the parent ends, however that happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any, Self
+
+from grass_gnn.data.tables.molecules import MAX_SMILES, Molecule, MoleculeReader
+from grass_gnn.errors import GrassError
+
+CPU_SECONDS = 1.5  # for one molecule; ordinary ones take milliseconds
+_WALL_SECONDS = 300  # for a chunk, where the limit on CPU time does not exist (Windows)
+_EXTRA_MEMORY = 512 << 20  # bytes that a molecule may take in a worker (Linux)
+_CHUNK = 32  # molecules that are sent to a worker together
+_FEW = 64  # fewer molecules than this are read by one worker
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline()); "
+    "from grass_gnn.data.tables.reading import work; work()"
+)
+
+
+class ReadingPool:
+    """Worker processes that read molecules.
+
+    Workers are started when the first molecules are to be read, and replaced when they end.
+
+    Args:
+        reader: How molecules are read.
+        workers: Number of processes, by default the number of CPU cores. With 0, molecules are
+            read in this process: nothing protects it from a crash of RDKit then.
+    """
+
+    def __init__(self, reader: MoleculeReader, workers: int | None = None) -> None:
+        self.reader = reader
+        self.workers = (os.cpu_count() or 1) if workers is None else workers
+        self._idle: list[_Worker] = []
+        self._all: list[_Worker] = []
+        self._closed = False
+        # One thread for each worker: it sends a chunk and waits for the answer.
+        self._threads = ThreadPoolExecutor(max(self.workers, 1), "reading")
+
+    def read(self, smiles: Sequence[str]) -> Iterator[Molecule | str]:
+        """The molecules, or the reasons why there are none, in order.
+
+        Reading starts at once and continues while the caller is busy with other things.
+        """
+        if self.workers == 0:
+            return map(self.reader.try_read, smiles)
+        size = _CHUNK if len(smiles) >= _FEW else _FEW
+        chunks = [smiles[start : start + size] for start in range(0, len(smiles), size)]
+        waiting = [self._threads.submit(self._read_chunk, chunk) for chunk in chunks]
+        return (molecule for future in waiting for molecule in future.result())
+
+    def close(self) -> None:
+        """End the workers, also in the middle of a molecule."""
+        self._closed = True
+        for worker in list(self._all):
+            worker.process.kill()
+            if worker in self._idle:  # others are cleaned up by the thread that waits for them
+                worker.kill()
+        self._threads.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
+    def _read_chunk(self, smiles: Sequence[str]) -> list[Molecule | str]:
+        # A text that is refused for its length is not worth sending.
+        found: list[Molecule | str] = [
+            self.reader.try_read(text) if len(text) > MAX_SMILES else "" for text in smiles
+        ]
+        left = [place for place, text in enumerate(smiles) if len(text) <= MAX_SMILES]
+        lost = 0  # workers in a row that ended before they had looked at a molecule
+        while left:
+            if self._closed:
+                raise GrassError("Reading molecules was interrupted.")
+            worker = self._idle.pop() if self._idle else self._start()
+            read, answers = worker.ask([smiles[place] for place in left])
+            if answers is not None:
+                self._idle.append(worker)
+                for place, answer in zip(left, answers, strict=True):
+                    found[place] = answer
+                return found
+            self._all.remove(worker)
+            reason = worker.kill()
+            lost = 0 if read else lost + 1
+            if lost == 3:
+                raise GrassError(f"The process that reads molecules does not start ({reason}).")
+            if read:  # the last molecule that was begun is to blame
+                found[left.pop(read - 1)] = reason
+        return found
+
+    def _start(self) -> _Worker:
+        worker = _Worker(self.reader)
+        self._all.append(worker)
+        return worker
+
+
+class _Worker:
+    """A process that reads molecules, as its parent sees it."""
+
+    def __init__(self, reader: MoleculeReader) -> None:
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(
+            # Isolated (-I): nothing is imported from the current folder before sys.path is set.
+            [sys.executable, "-I", "-c", _START],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        with contextlib.suppress(OSError):  # a worker that has ended is noticed when it is asked
+            self._pipe.write(json.dumps(sys.path).encode() + b"\n")
+            _send(self._pipe, reader)
+
+    @property
+    def _pipe(self) -> IO[bytes]:
+        assert self.process.stdin is not None
+        return self.process.stdin
+
+    def ask(self, smiles: list[str]) -> tuple[int, list[Molecule | str] | None]:
+        """Number of molecules that were begun, and the answers; None if the worker ended.
+
+        The worker writes one byte before it begins a molecule, and the answers at the end.
+        """
+        assert self.process.stdout is not None
+        limit = threading.Timer(_WALL_SECONDS, self.process.kill)
+        limit.daemon = True
+        limit.start()
+        begun = 0
+        try:
+            _send(self._pipe, smiles)
+            begun = len(self.process.stdout.read(len(smiles)))
+            return begun, _receive(self.process.stdout)
+        except (OSError, ValueError, EOFError):  # ValueError: the pipe was closed meanwhile
+            return begun, None
+        finally:
+            limit.cancel()
+
+    def kill(self) -> str:
+        """End the process; the reason why it had ended, if it had, as a clause."""
+        ended = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            ended = self.process.wait(0.2)  # a process that crashes closes its pipes first
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError, ValueError):
+                assert pipe is not None
+                pipe.close()
+        if ended == -getattr(signal, "SIGPROF", 0) or ended is None:
+            return f"RDKit does not finish reading the SMILES within {CPU_SECONDS:g} seconds"
+        if ended is not None and ended < 0:
+            return f"RDKit crashes on the SMILES ({signal.Signals(-ended).name})"
+        return f"the process that reads molecules ended with exit code {ended}"
+
+
+def _send(pipe: IO[bytes], value: Any) -> None:
+    data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    pipe.write(len(data).to_bytes(8, "little") + data)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> Any:
+    length = pipe.read(8)
+    data = pipe.read(int.from_bytes(length, "little"))
+    if len(length) < 8 or not data:
+        raise EOFError
+    return pickle.loads(data)  # written by our own process
+
+
+def work() -> None:
+    """Main function of a worker: answer chunks of SMILES until the parent closes the pipe."""
+    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a library's output is not part of an answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    threading.Thread(target=_end_with_parent, args=[os.getppid()], daemon=True).start()
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        reader: MoleculeReader = _receive(questions)
+        reader.try_read("CCO")  # RDKit's own initialisation is not part of a molecule's time
+        _limit_memory()
+        while True:
+            found = []
+            for smiles in _receive(questions):
+                os.write(answers.fileno(), b".")
+                _limit_time(CPU_SECONDS)
+                found.append(reader.try_read(smiles))
+                _limit_time(0)
+            _send(answers, found)
+
+
+def _end_with_parent(parent: int) -> None:
+    """End when the parent has ended, even if another process still holds the pipe open."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(0)
+
+
+def _limit_time(seconds: float) -> None:
+    """Let the operating system end this process after so much CPU time; 0 for no limit."""
+    if hasattr(signal, "setitimer"):  # SIGPROF ends a process that does not handle it
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def _limit_memory() -> None:
+    """Let allocations fail beyond what this process takes now and a reserve."""
+    if sys.platform == "linux":
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as file:
+            taken = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + _EXTRA_MEMORY,) * 2)
