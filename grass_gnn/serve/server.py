@@ -7,7 +7,6 @@ import errno
 import socket
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 import h11
 import uvicorn
@@ -101,8 +100,9 @@ class Connection(H11Protocol):
     @property
     def _is_waiting(self) -> bool:
         """Whether the client has not sent a whole request since its last answer."""
-        cycle: Any = self.cycle
-        return cycle is None or cycle.response_complete or cycle.more_body
+        if self.transport.is_closing():
+            return False
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     @property
     def _host(self) -> str:

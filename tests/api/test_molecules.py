@@ -2,6 +2,9 @@
 
 import pickle
 import random
+import subprocess
+import sys
+import time
 
 import networkx as nx
 import numpy as np
@@ -9,14 +12,20 @@ import pytest
 import torch
 from small_tables import some_smiles
 
+from fuzz import structures
+from grass_gnn import GrassError
+from grass_gnn.config import OGB_ATOM_SIZES
+from grass_gnn.data.tables import molecules, reading
 from grass_gnn.data.tables.molecules import (
     MoleculeReader,
-    ReadingPool,
     UnreadableMolecule,
+    input_config,
     parse,
     scaffold,
 )
+from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.splits import random_split, scaffold_split
+from grass_gnn.files import is_running
 
 ODD = [
     "C",
@@ -80,7 +89,7 @@ def test_atoms_outside_of_zincs_vocabulary_are_read_as_near_ones():
 def test_canonical_order_gives_one_graph_for_all_writings():
     from rdkit import Chem
 
-    reader = MoleculeReader(canonical_order=True)
+    reader = MoleculeReader("ogb-cip", canonical_order=True)
     source = random.Random(0)
     for smiles in some_smiles(20):
         mol = parse(smiles)
@@ -129,3 +138,157 @@ def test_scaffolds_stay_together_and_random_splits_follow_their_seed():
     assert set(drawn) == {"train", "val", "test"}
     assert random_split(50, seed=1) == random_split(50, seed=1) != random_split(50, seed=2)
     assert sorted(random_split(10)) == sorted(["train"] * 8 + ["val", "test"])
+
+
+CHIRAL = [
+    "C[C@H](N)C(=O)O",
+    "C[C@@H]1CC[C@H](C)CC1",  # stereocentres without CIP labels
+    "OC[C@H]1O[C@@H](O)[C@H](O)[C@@H](O)[C@@H]1O",
+    "C[C@]12CC[C@H]3[C@@H](CC=C4C[C@@H](O)CC[C@]34C)[C@@H]1CC[C@@H]2O",
+    "F[C@](Cl)(Br)I",
+    "C[S@](=O)c1ccccc1",
+]
+
+
+def test_chirality_does_not_depend_on_how_a_molecule_is_written():
+    from rdkit import Chem
+
+    source = random.Random(0)
+    by_label = MoleculeReader("ogb-cip", canonical_order=True)
+    by_tag = MoleculeReader("ogb", canonical_order=True)
+    tags_differ = 0
+    for smiles in CHIRAL:
+        mol = parse(smiles)
+        for _ in range(10):
+            order = source.sample(range(mol.GetNumAtoms()), mol.GetNumAtoms())
+            text = Chem.MolToSmiles(Chem.RenumberAtoms(mol, order), canonical=False)
+            assert (by_label(smiles).x == by_label(text).x).all(), text
+            tags_differ += (by_tag(smiles).x != by_tag(text).x).any()
+    assert tags_differ  # OGB's own feature depends on it
+    left, right = (by_label(text).x[:, 1] for text in ("C[C@H](N)O", "C[C@@H](N)O"))
+    assert sorted(left) != sorted(right)
+
+
+def test_cip_features_differ_from_ogbs_in_the_chirality_column_alone():
+    for smiles in [*CHIRAL, *some_smiles(20)]:
+        first, second = MoleculeReader("ogb")(smiles), MoleculeReader("ogb-cip")(smiles)
+        assert (np.delete(first.x, 1, axis=1) == np.delete(second.x, 1, axis=1)).all()
+        assert (first.edge_attr == second.edge_attr).all()
+        assert ((first.x[:, 1] > 0) == (second.x[:, 1] > 0)).all()
+
+
+def test_atom_columns_are_those_of_the_configuration():
+    assert list(molecules._OGB_ATOM_SIZES) == OGB_ATOM_SIZES
+    for features in molecules.FEATURES:
+        edges = input_config(features).edges.categories
+        assert len(edges) == molecules._BOND_COLUMNS[features]
+
+
+@pytest.mark.parametrize(
+    "text", ["\u00c7C", "C\U0001f600", "C\u00a0C", "C C", "C\tC", "CCO ethanol", "C\x07"]
+)
+def test_a_text_that_is_only_partly_a_smiles_is_refused(text):
+    with pytest.raises(UnreadableMolecule):
+        parse(f"C{text}" if text.isascii() else text)
+
+
+def test_extensions_between_bars_are_read():
+    assert parse(" [CH2]C |^1:0| ").GetNumAtoms() == 2
+    with pytest.raises(UnreadableMolecule):
+        parse("CC |^1:0| name")
+
+
+@pytest.mark.parametrize("name", structures.HARD)
+def test_structures_that_rdkit_cannot_cope_with_are_refused_by_their_rings(name):
+    with pytest.raises(UnreadableMolecule, match="rings"):
+        parse(structures.smiles_of(structures.HARD[name]))
+
+
+# fmt: off
+REAL = {
+    "C60": "c12c3c4c5c1c1c6c7c2c2c8c3c3c9c4c4c%10c5c5c1c1c6c6c%11c7c2c2c7c8c3c3c8c9c4c4c9c%10c5c5c1"
+           "c1c6c6c%11c2c2c7c3c3c8c4c4c9c5c1c1c6c2c3c41",
+    "cubane": "C12C3C4C1C5C2C3C45",
+    "adamantane": "C1C2CC3CC1CC(C2)C3",
+    "ferrocene": "[Fe]12345678(C9C1C2C3C94)C%10C5C6C7C8%10",
+    "macrocycle": "C1" + "CO" * 100 + "1",
+    "peptide": "N" + "C(Cc1ccccc1)C(=O)N" * 80 + "C",
+    "dendrimer": "C(CC(CC(C)C)CC(C)C)(CC(CC(C)C)CC(C)C)" * 20 + "C",
+    "polyphenylene": "c1ccc(cc1)" * 60 + "C",
+    "nanographene": structures.smiles_of(structures.lattice(2, 60), "C"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_cages_peptides_and_macrocycles_are_read(name):
+    assert parse(REAL[name]).GetNumAtoms() > 5
+
+
+def unchecked(monkeypatch):
+    """Let workers read structures that the parent process would refuse."""
+    found = "from grass_gnn.data.tables.reading import work"
+    patch = "import grass_gnn.data.tables.molecules as m; m._check_structure = lambda *_: None; "
+    monkeypatch.setattr(reading, "_START", reading._START.replace(found, patch + found))
+
+
+def test_a_crash_or_a_stall_costs_one_row(monkeypatch):
+    unchecked(monkeypatch)
+    hard = [structures.smiles_of(structures.HARD[name]) for name in ("hypercube", "bipartite")]
+    texts = ["CCO"] * 40 + hard + ["CCN"] * 40
+    with ReadingPool(MoleculeReader(identity=True), 2) as pool:
+        found = list(pool.read(texts))
+        again = list(pool.read(["CCC"]))
+    assert [place for place, one in enumerate(found) if isinstance(one, str)] == [40, 41]
+    assert [one.canonical for one in found[42:]] == ["CCN"] * 40
+    assert "RDKit" in found[40] and again[0].canonical == "CCC"
+
+
+def test_a_molecule_that_takes_too_long_is_given_up(monkeypatch):
+    unchecked(monkeypatch)
+    slow = "import grass_gnn.data.tables.reading as r; r.CPU_SECONDS = 0.05; "
+    started = reading._START.replace("from grass", slow + "from grass", 1)
+    monkeypatch.setattr(reading, "_START", started)
+    stalled = structures.smiles_of(structures.lattice(2, 500))
+    with ReadingPool(MoleculeReader(), 1) as pool:
+        found = list(pool.read(["C", stalled, "CC"]))
+    assert [isinstance(one, str) for one in found] == [False, True, False]
+    assert "does not finish" in found[1]
+
+
+def test_workers_end_with_the_process_that_started_them(tmp_path):
+    """However it ends: here by SIGKILL while they are idle, and while they are reading."""
+    script = """
+import os, signal, sys
+from grass_gnn.data.tables.molecules import MoleculeReader
+from grass_gnn.data.tables.reading import ReadingPool
+pool = ReadingPool(MoleculeReader(), 2)
+list(pool.read(["CCO"] * 100))
+print(*[worker.process.pid for worker in pool._all], flush=True)
+if sys.argv[1] == "reading":
+    pool.read(["CCO" * 50] * 20_000)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    for moment in ("idle", "reading"):
+        ended = subprocess.run(
+            [sys.executable, "-c", script, moment], capture_output=True, text=True, timeout=120
+        )
+        workers = [int(word) for word in ended.stdout.split()]
+        assert len(workers) == 2 and ended.returncode == -9
+        for _ in range(100):
+            if not any(is_running(worker) for worker in workers):
+                break
+            time.sleep(0.1)
+        assert not any(is_running(worker) for worker in workers)
+
+
+def test_closing_a_pool_in_the_middle_of_a_molecule(monkeypatch):
+    unchecked(monkeypatch)
+    pool = ReadingPool(MoleculeReader(), 1)
+    found = pool.read([structures.smiles_of(structures.bipartite(20))])
+    while not pool._all:
+        time.sleep(0.01)
+    pool.close()
+    with pytest.raises(GrassError):
+        list(found)
+    assert pool._all == [] or all(one.process.poll() is not None for one in pool._all)

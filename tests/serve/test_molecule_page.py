@@ -150,9 +150,7 @@ def test_descriptors_must_be_in_the_table(write_run, open_page):
     client = open_page(write_run(descriptors=["pH"]))
     answer = client.post("/predict", content="CCO")
     assert answer.status_code == 400
-    assert answer.json()["error"] == (
-        "This model needs more than SMILES: give a table with pH as well."
-    )
+    assert "besides the SMILES: pH" in answer.json()["error"]
     rows = client.post("/predict", content="smiles,pH\nCCO,7\nCCO,2\nCCO,acid").json()["rows"]
     assert rows[0]["values"] != rows[1]["values"]
     assert "'acid' is not a number" in rows[2]["error"]
@@ -181,8 +179,8 @@ def test_strange_texts_get_a_reason_and_stay_text(run, open_page):
     ("body", "sentence"),
     [
         (b"", "There are no molecules to predict."),
-        (b"\x1f\x8b\x08\x00", "The page takes tables as plain text: CSV or TSV."),
-        (b"a,b\n1,2", "The table has no column 'smiles'; there are 'a', 'b'."),
+        (b"\x1f\x8b\x08\x00", "The page accepts tables as plain text: CSV or TSV."),
+        (b"a,b\n1,2", "The table has no column 'smiles'; its columns are 'a', 'b'."),
         (b",,\n1,2,3", "The table has no header in its first line."),
     ],
 )

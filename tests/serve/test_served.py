@@ -16,10 +16,10 @@ import pytest
 import uvicorn
 from serving import page_of
 
-import grass_gnn.serve
+import grass_gnn.serve.server
 from grass_gnn.cli import main
 from grass_gnn.serve.limits import Limits
-from grass_gnn.serve.server import Address
+from grass_gnn.serve.server import Address, Connection
 
 
 def test_the_command_serves_until_ctrl_c(run):
@@ -52,7 +52,9 @@ def test_a_port_in_use_is_a_sentence(run, capsys):
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
 def test_other_machines_are_warned_of(run, capsys, monkeypatch, host, warned):
     served = []
-    monkeypatch.setattr(grass_gnn.serve, "serve", lambda app, address: served.append(address))
+    monkeypatch.setattr(
+        grass_gnn.serve.server, "serve", lambda app, address: served.append(address)
+    )
     assert main(["serve", str(run), "--host", host, "--port", "0", "--rewirings", "1"]) == 0
     said = capsys.readouterr()
     assert ("Warning: whoever reaches 0.0.0.0" in said.err) == warned
@@ -62,14 +64,15 @@ def test_other_machines_are_warned_of(run, capsys, monkeypatch, host, warned):
 
 def test_what_is_no_address_is_a_sentence(run, capsys):
     assert main(["serve", str(run), "--host", "192.0.2.1", "--port", "0"]) == 1
-    assert "192.0.2.1 cannot be listened on: " in capsys.readouterr().err
+    assert "Cannot listen on 192.0.2.1: " in capsys.readouterr().err
 
 
 @contextmanager
 def served(folder):
     """The address of a page that a thread serves."""
     devtools.find()
-    server = uvicorn.Server(uvicorn.Config(page_of([folder], Limits(), 2), log_level="warning"))
+    page = page_of([folder], Limits(), 2)
+    server = uvicorn.Server(uvicorn.Config(page, http=Connection, log_level="warning"))
     bound = Address.bind("127.0.0.1", 0)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound.listener]})
     thread.start()

@@ -231,7 +231,8 @@ class Molecule(NamedTuple):
     @property
     def drawable(self) -> Any:
         """The RDKit molecule with 2D coordinates; its atoms are those of the graph."""
-        return Chem.Mol(self.drawing)
+        binary: Any = self.drawing  # RDKit's stubs say text
+        return Chem.Mol(binary)
 
     def checked(self, numbers: Sequence[float] = ()) -> CheckedGraph:
         """The graph ready to be packed: its features are within the vocabulary by construction."""
@@ -372,7 +373,7 @@ def check_text(smiles: str) -> None:
         )
     if not smiles.isascii():
         wrong = next(character for character in smiles if not character.isascii())
-        raise UnreadableMolecule(f"the SMILES contains {ascii(wrong)}, which is not ASCII")
+        raise UnreadableMolecule(f"the SMILES contains {wrong!a}, which is not ASCII")
     structure, *rest = smiles.split(None, 1)
     if rest and not re.fullmatch(r"\|[^|]*\|", rest[0]):
         shown = rest[0] if len(rest[0]) <= 20 else rest[0][:19] + "..."
