@@ -9,6 +9,7 @@ import numpy
 import pytest
 from small_tables import TINY, read_csv, some_smiles, write_csv
 
+from fuzz import structures
 from grass_gnn import GrassError, load_model
 from grass_gnn.api import prediction
 from grass_gnn.api.fitting import fit_table
@@ -18,7 +19,7 @@ from grass_gnn.cli import main
 HOSTILE = [  # SMILES, and a word of the reason; none for a row that has a value
     ("", "empty"),
     ("   ", "empty"),
-    ("this is no molecule", "not valid"),
+    ("this is no molecule", "text after"),
     ("C", None),
     ("[Na+]", None),
     ("[Na+].[Cl-]", None),
@@ -26,9 +27,9 @@ HOSTILE = [  # SMILES, and a word of the reason; none for a row that has a value
     ("C" * 300, None),
     ("C" * 1500, "1,500 atoms"),
     ("C" * 1_000_000, "characters"),
-    ("日本語", "not valid"),
-    ("C\u200bC", "not valid"),
-    ("=cmd|' /C calc'!A0", "not valid"),
+    ("日本語", "not ASCII"),
+    ("C\u200bC", "not ASCII"),
+    ("=cmd|' /C calc'!A0", "text after"),
     ("@SUM(1+1)", "not valid"),
     ("1,234.5", "not valid"),
     ("nan", "not valid"),
@@ -39,7 +40,11 @@ HOSTILE = [  # SMILES, and a word of the reason; none for a row that has a value
     ("*CC*", None),
     ("C" + "(" * 500, "not valid"),
     ('quo"te', "not valid"),
-    ("two\nlines", "not valid"),
+    ("two\nlines", "text after"),
+    ("ÇC", "not ASCII"),
+    ("C😀", "not ASCII"),
+    ("C C", "text after"),
+    (structures.smiles_of(structures.HARD["hypercube"]), "rings"),
     ("CCO", None),
 ]
 TARGETS = ["1,5", "NaN", "inf", "-inf", "", "1e400", "=1+1", "٣"]

@@ -114,8 +114,9 @@ def test_sigterm_while_a_slow_molecule_is_read(run, tmp_path, monkeypatch):
     """The reading process computes for minutes; the server neither waits for it nor leaves it."""
     (tmp_path / "slow_server.py").write_text(
         "import grass_gnn.data.tables.reading as reading\n"
-        "patch = ('import grass_gnn.data.tables.molecules as m;'"
-        "         'import grass_gnn.data.tables.reading as r; m._check_structure = lambda *_: 0; r.CPU_SECONDS = 100; ')\n"
+        "patch = ('import grass_gnn.data.tables.molecules as m; '\n"
+        "         'm._check_structure = lambda *_: None; '\n"
+        "         'import grass_gnn.data.tables.reading as r; r.CPU_SECONDS = 100; ')\n"
         "reading._START = reading._START.replace('from grass', patch + 'from grass', 1)\n"
         "from grass_gnn.cli import main\n"
     )
