@@ -6,14 +6,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from grass_gnn.api.options import PredictOptions, check_names, with_fields
 from grass_gnn.api.prediction import RowSummary, with_descriptors
-from grass_gnn.data.tables.files import open_table
+from grass_gnn.data.tables.files import Row, open_table
 from grass_gnn.data.tables.molecules import MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.explain import draw_molecule
+from grass_gnn.evaluation.explain import Explanation, common_scale, draw_molecule
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_json
 from grass_gnn.progress import report_progress, reporting
@@ -30,8 +32,8 @@ def explain_table(
 ) -> RowSummary:
     """Write ``LINE.svg`` and ``LINE.json`` for each of the first rows of a table.
 
-    Atoms are numbered as in the SMILES, from 0. An unreadable row gets only a JSON file with an
-    error message.
+    Atoms are numbered as in the SMILES, from 0. All pictures have the same colour scale. An
+    unreadable row gets only a JSON file with an error message.
 
     Args:
         model: The trained model.
@@ -50,22 +52,49 @@ def explain_table(
     table = open_table(source)
     column = table.place(options.smiles or schema.smiles, "--smiles")
     numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
+    used = {
+        column,
+        *numbers,
+        *(table.columns.index(name) for name in schema.targets if name in table.columns),
+    }
+    names = [place for place in range(len(table.columns)) if place not in used][:1]
     rows = list(islice(table, limit))
-    failed = 0
+    found: list[tuple[Row, Any, Explanation, str]] = []
     reader = MoleculeReader(schema.features, drawings=True)
     with reporting(options.progress), ReadingPool(reader, workers=1) as pool:
-        found = pool.read([row.cells[column] for row in rows])
-        for done, (row, molecule) in enumerate(zip(rows, found, strict=True), 1):
+        molecules = pool.read([row.cells[column] for row in rows])
+        for done, (row, molecule) in enumerate(zip(rows, molecules, strict=True), 1):
             one = with_descriptors(row, molecule, numbers, schema.descriptors)
-            text = row.cells[column]
             if isinstance(one, str):
-                failed += 1
-                write_json(folder / f"{row.line}.json", {"smiles": text[:1000], "error": one})
+                text = row.cells[column][:1000]
+                write_json(folder / f"{row.line}.json", {"smiles": text, "error": one})
                 continue
             read, values = one
             graph = read.with_descriptors(values)
+            mean, std = model.predict([graph], options.rewirings, options.seed)
             explanation = model.explain(graph, options.rewirings, options.seed)
-            write_json(folder / f"{row.line}.json", {"smiles": text, **explanation.to_dict()})
-            draw_molecule(explanation, read.drawable, folder / f"{row.line}.svg")
+            prediction = prediction_text(schema, mean[0], std[0])
+            found.append((row, read.drawable, explanation, prediction))
             report_progress("Explaining", done, len(rows))
-    return RowSummary(len(rows), failed)
+    scale = common_scale(explanation for _, _, explanation, _ in found)
+    for row, mol, explanation, prediction in found:
+        text = row.cells[column]
+        name = next((row.cells[place] for place in names if row.cells[place]), text)
+        content = {"smiles": text, "prediction": prediction, **explanation.to_dict()}
+        write_json(folder / f"{row.line}.json", content)
+        picture = folder / f"{row.line}.svg"
+        draw_molecule(explanation, mol, picture, name=name, prediction=prediction, scale=scale)
+    return RowSummary(len(rows), len(rows) - len(found))
+
+
+def prediction_text(schema: TableSchema, mean: Tensor, std: Tensor) -> str:
+    """A prediction [outputs] in a line: values with their std, or the most likely class."""
+    if len(mean) == len(schema.targets):
+        parts = [
+            f"{name} = {value:.3g} ± {spread:.2g}"
+            for name, value, spread in zip(schema.targets, mean.tolist(), std.tolist(), strict=True)
+        ]
+        return ", ".join(parts[:3]) + (", …" if len(parts) > 3 else "")
+    best = int(mean.argmax())
+    name = schema.classes[best] if best < len(schema.classes) else f"class {best}"
+    return f"{schema.targets[0]}: {name} (probability {float(mean[best]):.2f})"

@@ -10,7 +10,7 @@ import typer
 from grass_gnn.cli.common import examples, out
 
 EXAMPLES = examples(
-    "grass-gnn report runs/zinc -o report.html",
+    "grass-gnn report runs/solubility -o report.html",
     "grass-gnn report runs/zinc-ablation-hour runs/zinc-edges-hour -o report.html",
 )
 
@@ -18,14 +18,33 @@ EXAMPLES = examples(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="Folders of runs, or of grass-gnn reproduce.", metavar="RUN"),
+        typer.Argument(
+            help="Folders of runs, or of experiments by grass-gnn reproduce.", metavar="RUN"
+        ),
     ],
     page: Annotated[
-        Path, typer.Option("--out", "-o", help="The page to write.", metavar="FILE")
-    ] = Path("report.html"),
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The page to write; RUN/report.html if not given.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write the tables (Markdown, CSV, LaTeX) and figures (SVG) to this folder.",
+            metavar="FOLDER",
+        ),
+    ] = None,
 ) -> None:
-    """Write one self-contained page: the paper beside what was measured, curves and figures."""
+    """Write a self-contained HTML report about a run, or compare a grid of runs with the paper."""
     from grass_gnn.report.page import write_report
 
-    write_report(runs, page)
-    out.print(f"The report is [bold]{page}[/]; its tables and figures lie beside it.")
+    if page is None:
+        page = runs[0] / "report.html" if len(runs) == 1 else Path("report.html")
+    write_report(runs, page, files)
+    beside = f" Tables and figures are in [bold]{files}[/]." if files is not None else ""
+    out.print(f"Report written to [bold]{page}[/].{beside}")

@@ -149,7 +149,7 @@ def reproduce(
     for advance in grid.run(backend):
         failed += advance.error is not None
         _show(advance)
-    page = write_report([folder], folder / "report.html")
+    page = write_report([folder], folder / "report.html", files=folder)
     if json:
         print_json(list(collect_results(folder)))
     else:

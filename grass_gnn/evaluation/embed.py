@@ -1,4 +1,4 @@
-"""Representations of graphs and nodes, for other models to start from."""
+"""Embeddings of graphs and nodes, as inputs for other models."""
 
 from __future__ import annotations
 
@@ -26,9 +26,24 @@ def embed_split(
     by_graph: bool = False,
     batch_size: int = 200,
 ) -> Tensor:
-    """The representations of a dataset, averaged over rewirings: [B, …] graphs or [N, d] nodes."""
+    """Embeddings of a dataset, averaged over rewirings.
+
+    Args:
+        model: The model.
+        dataset: The graphs.
+        config: The model's configuration.
+        level: ``"graph"`` for the input of the head, or the mean over nodes if the task has no
+            pooling; ``"node"`` for x after the last layer.
+        rewirings: Number of rewirings to average over.
+        seed: Random seed of the rewirings.
+        by_graph: Derive each rewiring from a hash of its graph.
+        batch_size: Graphs per batch.
+
+    Returns:
+        [B, 3d + descriptors] or [B, d] for graphs, [N, d] for the nodes of all graphs.
+    """
     if level not in ("graph", "node"):
-        raise GrassError(f"Embeddings are of level graph or node, not {level!r}.")
+        raise GrassError(f"The level of embeddings is graph or node, not {level!r}.")
     model.eval()
     total = torch.zeros(())
     for number in range(rewirings):

@@ -1,16 +1,16 @@
-"""Where a model looks: attention by edge, averaged by a stated rule.
+"""Attention weights per edge, averaged over channels, layers and rewirings, and drawn.
 
-The attention of an edge i → j is the share with which node j takes from node i. In flipped layers
-(every second one) head and tail have changed roles, so the weight that a row i → j has there is
-counted for j → i. Shares are averaged over channels, layers and rewirings; edges of one kind that
-run in parallel add up. What a node takes over all edges, its self-loop and the added ones
-included, is 1.
+The attention of an edge i → j is the share of node j's input that comes from node i. In flipped
+layers (every second one) head and tail swap roles, so the weight of edge i → j there counts as
+attention of j → i. Parallel edges of the same kind are summed. The attention that a node pays to
+all its edges, including its self-loop and the added edges, sums to 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,28 +28,31 @@ from grass_gnn.evaluation.protocol import TEST
 from grass_gnn.files import write_text, write_whole
 from grass_gnn.nn.model import GRASS
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 KINDS = {INPUT_EDGE: "existing", SELF_LOOP: "self-loop", ADDED_EDGE: "added"}
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Attention by edge of one graph."""
+    """Attention per edge of one graph."""
 
-    edge_index: Tensor  # [2, K] from, to
+    edge_index: Tensor  # [2, K] source, target
     kind: Tensor  # [K] INPUT_EDGE, SELF_LOOP or ADDED_EDGE
-    attention: Tensor  # [K] share of what the node at "to" takes
+    attention: Tensor  # [K] share of the target node's input
     num_nodes: int
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """Shares of all attention that existing edges, self-loops and added edges get."""
+        """Share of all attention on existing edges, on self-loops and on added edges."""
         return {
             name: float(self.attention[self.kind == kind].sum()) / self.num_nodes
             for kind, name in KINDS.items()
         }
 
     def pairs(self, kind: int = INPUT_EDGE) -> dict[tuple[int, int], float]:
-        """Attention of each pair of nodes (the smaller number first), both directions together."""
+        """Attention of each pair of nodes (smaller index first), summed over both directions."""
         found: dict[tuple[int, int], float] = {}
         chosen = self.kind == kind
         edges = self.edge_index[:, chosen].t().tolist()
@@ -59,7 +62,7 @@ class Explanation:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values keyed to edges, for JSON; added edges are those that any rewiring drew."""
+        """Plain values for JSON; the added edges are those of all rewirings."""
         rows = zip(
             self.edge_index.t().tolist(), self.kind.tolist(), self.attention.tolist(), strict=True
         )
@@ -78,7 +81,7 @@ def explain_graph(
     seed: int = 0,
     by_graph: bool = False,
 ) -> Explanation:
-    """The attention of a model on one graph, over several rewirings."""
+    """Attention of a model on one graph, averaged over several rewirings."""
     dataset = pack([data], config, targets=False)
     return explain_packed(model, config, dataset, range(rewirings), seed, by_graph)
 
@@ -92,10 +95,10 @@ def explain_packed(
     seed: int = 0,
     by_graph: bool = False,
 ) -> Explanation:
-    """:func:`explain_graph` of the only graph of a dataset, over the rewirings of these numbers."""
+    """:func:`explain_graph` for a dataset of one graph and the rewirings with these numbers."""
     model.eval()
     n = dataset.num_nodes
-    total = torch.zeros(len(KINDS) * n * n)  # by kind, then from, then to
+    total = torch.zeros(len(KINDS) * n * n)  # index: kind, source, target
     for number in rewirings:
         loader = GraphLoader(
             dataset, config, 1, seed=seed, workers=0, stream=TEST, by_graph=by_graph
@@ -116,71 +119,114 @@ def explain_packed(
     )
 
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 ADDED_COLOR = "#3b82c4"
-_SHOWN_ADDED = 10  # added edges in a file's picture: those with the most attention
-
-
-def draw_molecule(explanation: Explanation, mol: Any, path: Path) -> None:
-    """Write an SVG of an RDKit molecule: the deeper amber a bond, the more attention it gets."""
-    write_text(path, molecule_svg(explanation, mol, f"attention: {shares_text(explanation)}"))
+PALE, DEEP = "#fff5cc", "#ffa81a"  # bonds with no attention, and with the most on the scale
+_SHOWN_ADDED = 10  # added edges in the picture of a graph: those with the most attention
+_SMALL = 150  # nodes up to which the Kamada–Kawai layout is cheap
+_SIZE = 480, 400  # of a drawn molecule
+_HEADER, _FOOTER = 62, 64  # of its picture in a file: name and prediction, legend
 
 
 def shares_text(explanation: Explanation) -> str:
-    """What existing edges, self-loops and added edges get of all attention."""
+    """The share of all attention on existing edges, self-loops and added edges."""
     return ", ".join(f"{name} {share:.0%}" for name, share in explanation.by_kind.items())
 
 
-def molecule_svg(
-    explanation: Explanation, mol: Any, legend: str = "", with_added: bool = False
-) -> str:
-    """An SVG of an RDKit molecule.
-
-    Args:
-        explanation: Attention by bond; atoms numbered as in the molecule.
-        mol: The molecule.
-        legend: A line below it.
-        with_added: Draw all added edges, dashed below the bonds.
-    """
-    from rdkit.Chem.Draw import rdMolDraw2D
-
-    pairs = explanation.pairs()
-    low, high = attention_range(explanation)
-    colors = {}
-    for bond in mol.GetBonds():
-        ends = sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))
-        share = (pairs.get((ends[0], ends[1]), low) - low) / max(high - low, 1e-12)
-        colors[bond.GetIdx()] = (1.0, 0.96 - 0.3 * share, 0.8 - 0.7 * share)
-    drawer = rdMolDraw2D.MolDraw2DSVG(480, 400)
-    options: Any = drawer.drawOptions()
-    options.highlightBondWidthMultiplier, options.legendFontSize = 14, 14
-    rdMolDraw2D.PrepareAndDrawMolecule(
-        drawer,
-        mol,
-        legend=legend,
-        highlightAtoms=[],
-        highlightBonds=list(colors),
-        highlightBondColors=colors,
-    )
-    drawer.FinishDrawing()
-    svg = drawer.GetDrawingText()
-    if not with_added:
-        return svg
-    places = [drawer.GetDrawCoords(number) for number in range(mol.GetNumAtoms())]
-    lines = _dashed_lines(explanation, [(place.x, place.y) for place in places])
-    return svg.replace("</rect>", f"</rect>\n{lines}", 1)  # above the background, below the bonds
-
-
 def attention_range(explanation: Explanation) -> tuple[float, float]:
-    """The least and the most attention that an existing edge gets: the ends of the colours."""
+    """The lowest and the highest attention of an existing edge."""
     pairs = explanation.pairs()
     return (min(pairs.values()), max(pairs.values())) if pairs else (0.0, 1.0)
 
 
+def common_scale(explanations: Iterable[Explanation]) -> float:
+    """The end of a colour scale that starts at 0 and covers all the given graphs."""
+    return max([attention_range(one)[1] for one in explanations if one.pairs()], default=1.0)
+
+
+# --- Molecules -----------------------------------------------------------------------------------
+
+
+def draw_molecule(
+    explanation: Explanation,
+    mol: Any,
+    path: Path,
+    *,
+    name: str = "",
+    prediction: str = "",
+    scale: float | None = None,
+) -> None:
+    """Write an SVG of an RDKit molecule with its bonds coloured by attention, and a legend.
+
+    Args:
+        explanation: Attention per bond; atoms numbered as in the molecule.
+        mol: The molecule.
+        path: The file.
+        name: Name of the molecule, for the first line of the picture.
+        prediction: The second line.
+        scale: The attention shown in the deepest colour (see :func:`common_scale`); the highest of
+            this molecule if not given. The scale starts at 0.
+    """
+    scale = scale or common_scale([explanation])
+    inner = molecule_svg(explanation, mol, scale=scale)
+    write_text(path, _framed(inner, explanation, name, prediction, scale))
+
+
+def molecule_svg(
+    explanation: Explanation, mol: Any, with_added: bool = False, scale: float | None = None
+) -> str:
+    """An SVG of an RDKit molecule with its bonds coloured by attention.
+
+    Args:
+        explanation: Attention per bond; atoms numbered as in the molecule.
+        mol: The molecule.
+        with_added: Also draw all added edges, as dashed lines behind the bonds.
+        scale: As in :func:`draw_molecule`.
+    """
+    pairs, scale = explanation.pairs(), scale or common_scale([explanation])
+    colors = {}
+    for bond in mol.GetBonds():
+        first, second = sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))
+        share = min(pairs.get((first, second), 0.0) / scale, 1.0)
+        colors[bond.GetIdx()] = (1.0, 0.96 - 0.3 * share, 0.8 - 0.7 * share)  # PALE to DEEP
+    svg, places = _draw(mol, colors)
+    if not with_added:
+        return svg
+    lines = _dashed_lines(explanation, places)
+    return svg.replace("</rect>", f"</rect>\n{lines}", 1)  # above the background, below the bonds
+
+
+def plain_molecule_svg(mol: Any, width: int = _SIZE[0], height: int = _SIZE[1]) -> str:
+    """An SVG of an RDKit molecule without attention."""
+    return _draw(mol, {}, width, height)[0]
+
+
+def _draw(
+    mol: Any,
+    bond_colors: dict[int, tuple[float, float, float]],
+    width: int = _SIZE[0],
+    height: int = _SIZE[1],
+) -> tuple[str, list[tuple[float, float]]]:
+    """The SVG of a molecule, and the places of its atoms in it."""
+    from rdkit.Chem.Draw import rdMolDraw2D
+
+    drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
+    options: Any = drawer.drawOptions()
+    options.highlightBondWidthMultiplier = 14
+    options.fixedBondLength = 42.0  # so that small molecules are not blown up
+    rdMolDraw2D.PrepareAndDrawMolecule(
+        drawer,
+        mol,
+        highlightAtoms=[],
+        highlightBonds=list(bond_colors),
+        highlightBondColors=bond_colors,
+    )
+    drawer.FinishDrawing()
+    places = [drawer.GetDrawCoords(number) for number in range(mol.GetNumAtoms())]
+    return drawer.GetDrawingText(), [(place.x, place.y) for place in places]
+
+
 def _dashed_lines(explanation: Explanation, places: Sequence[tuple[float, float]]) -> str:
-    """Added edges as SVG, wider where they get more attention."""
+    """Added edges as SVG lines, wider where they get more attention."""
     pairs = explanation.pairs(ADDED_EDGE)
     high = max([*pairs.values(), 1e-12])
     lines = []
@@ -194,15 +240,81 @@ def _dashed_lines(explanation: Explanation, places: Sequence[tuple[float, float]
     return "\n".join(lines)
 
 
-def draw_graph(explanation: Explanation, path: Path) -> None:
-    """Write a PNG of a graph: existing edges by attention, and the most used added ones dashed."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def _framed(svg: str, explanation: Explanation, name: str, prediction: str, scale: float) -> str:
+    """A drawn molecule below its name and prediction, and above a legend."""
+    width, height = _SIZE
+    whole, bottom = height + _HEADER + _FOOTER, height + _HEADER
+    inner = svg.partition("<!-- END OF HEADER -->")[2].rpartition("</svg>")[0]
+    low, high = attention_range(explanation)
+    found = f"{low:.2f} to {high:.2f}" if explanation.pairs() else "no bonds"
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" xmlns:rdkit="http://www.rdkit.org/xml"
+ xmlns:xlink="http://www.w3.org/1999/xlink" role="img" width="{width}" height="{whole}"
+ viewBox="0 0 {width} {whole}" font-family="system-ui, sans-serif" fill="#1c2320">
+<title>{_text(f"{name} {prediction}: attention per bond", 200)}</title>
+<defs><linearGradient id="scale"><stop offset="0" stop-color="{PALE}"/>
+<stop offset="1" stop-color="{DEEP}"/></linearGradient></defs>
+<rect width="{width}" height="{whole}" fill="#ffffff"/>
+<text x="16" y="28" font-size="17" font-weight="600">{_text(name, 50)}</text>
+<text x="16" y="50" font-size="15">{_text(prediction, 60)}</text>
+<g transform="translate(0 {_HEADER})">{inner}</g>
+<text x="16" y="{bottom + 18}" font-size="12">attention per bond: {found}</text>
+<rect x="16" y="{bottom + 26}" width="190" height="12" fill="url(#scale)" stroke="#c9d1cd"/>
+<text x="16" y="{bottom + 53}" font-size="12">0</text>
+<text x="206" y="{bottom + 53}" font-size="12" text-anchor="end">{scale:.2f}</text>
+<text x="232" y="{bottom + 18}" font-size="12">share of all attention</text>
+{_kind_lines(explanation, 232, bottom + 36)}
+</svg>
+"""
 
+
+def _kind_lines(explanation: Explanation, x: int, y: int) -> str:
+    words = {"existing": "bonds", "self-loop": "self-loops", "added": "added edges"}
+    shares = ", ".join(f"{words[kind]} {share:.0%}" for kind, share in explanation.by_kind.items())
+    return f'<text x="{x}" y="{y}" font-size="12">{shares}</text>'
+
+
+def _text(text: str, most: int) -> str:
+    """Text for an SVG: escaped, shortened, and without characters that XML forbids."""
+    clean = "".join(character for character in text if character.isprintable())
+    return escape(clean if len(clean) <= most else clean[: most - 1] + "…")
+
+
+# --- Other graphs --------------------------------------------------------------------------------
+
+
+def draw_graph(
+    explanation: Explanation, path: Path, *, title: str = "", scale: float | None = None
+) -> None:
+    """Write a PNG of a graph with its edges coloured by attention, and a colour bar.
+
+    Args:
+        explanation: Attention per edge.
+        path: The file.
+        title: Name of the graph, and its prediction.
+        scale: As in :func:`draw_molecule`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    scale = scale or common_scale([explanation])
     place = layout(explanation.num_nodes, list(explanation.pairs()))
-    figure = graph_figure(explanation, place, most_added=_SHOWN_ADDED)
+    figure = graph_figure(explanation, place, _SHOWN_ADDED, scale=scale)
+    mappable = ScalarMappable(Normalize(0, scale), _edge_colors())
+    figure.colorbar(mappable, ax=figure.axes[0], shrink=0.6, label="attention per edge")
     figure.axes[0].set_title(
-        f"attention: {shares_text(explanation)}\n"
-        "deeper and wider: more of it; dashed: most used added edges"
+        "\n".join(
+            filter(
+                None,
+                [
+                    title,
+                    f"share of all attention: {shares_text(explanation)}",
+                    f"dashed: the {_SHOWN_ADDED} added edges with the most attention",
+                ],
+            )
+        ),
+        fontsize=10,
+        loc="left",
     )
     with write_whole(path) as temporary:
         FigureCanvasAgg(figure).print_png(temporary)
@@ -213,37 +325,37 @@ def graph_figure(
     place: np.ndarray,
     most_added: int | None = None,
     node_colors: Any = "#3f4a45",
+    scale: float | None = None,
 ) -> Figure:
-    """A graph: the deeper and wider an edge, the more attention it gets; added ones are dashed.
+    """A graph: edges with more attention are darker and wider, added edges are dashed.
 
     Args:
-        explanation: Attention by edge.
-        place: Places of the nodes [n, 2].
-        most_added: Show so many added edges, those with the most attention; all if not given.
-        node_colors: One colour, or one of each node.
+        explanation: Attention per edge.
+        place: Positions of the nodes [n, 2].
+        most_added: Number of added edges to show, those with the most attention; all if not given.
+        node_colors: One colour, or one per node.
+        scale: As in :func:`draw_molecule`.
     """
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
     pairs = {ends: share for ends, share in explanation.pairs().items() if ends[0] != ends[1]}
     added = sorted(explanation.pairs(ADDED_EDGE).items(), key=lambda item: -item[1])[:most_added]
-    low, high = attention_range(explanation)
+    scale = scale or common_scale([explanation])
     figure = Figure(figsize=(6, 6), layout="constrained")
     axes = figure.add_subplot()
     dashed = [place[list(ends)] for ends, _ in added]
     axes.add_collection(
         LineCollection(dashed, colors=ADDED_COLOR, linewidths=0.9, linestyles="--", alpha=0.45)
     )
-    ordered = sorted(pairs.items(), key=lambda item: item[1])  # what gets most lies on top
-    depth = [(share - low) / max(high - low, 1e-12) for _, share in ordered]
-    faint = min(1.0, max(0.15, 250 / max(len(ordered), 1)))  # what gets little, among many edges
+    ordered = sorted(pairs.items(), key=lambda item: item[1])  # the highest attention on top
+    depth = [min(share / scale, 1.0) for _, share in ordered]
+    faint = min(1.0, max(0.15, 250 / max(len(ordered), 1)))  # among many edges, fade the lowest
+    shades = [(*_edge_colors()(s)[:3], faint + (1 - faint) * s) for s in depth]
     axes.add_collection(
         LineCollection(
             [place[list(ends)] for ends, _ in ordered],
-            colors=[
-                (0.94 - 0.1 * s, 0.8 - 0.42 * s, 0.55 - 0.52 * s, faint + (1 - faint) * s)
-                for s in depth
-            ],
+            colors=shades,
             linewidths=[0.8 + 3.2 * s for s in depth],
         )
     )
@@ -255,20 +367,21 @@ def graph_figure(
     return figure
 
 
-def layout(num_nodes: int, pairs: list[tuple[int, int]], steps: int = 200) -> np.ndarray:
-    """Places of nodes [n, 2]: joined ones attract each other, all repel (Fruchterman–Reingold)."""
-    angle = 2 * np.pi * np.arange(num_nodes) / max(num_nodes, 1)
-    place = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    ends = np.array([pair for pair in pairs if pair[0] != pair[1]], dtype=int).reshape(-1, 2)
-    ideal = 1.5 / np.sqrt(max(num_nodes, 1))
-    for step in range(steps):
-        apart = place[:, None] - place[None]  # [n, n, 2]
-        distance = np.maximum(np.linalg.norm(apart, axis=2, keepdims=True), 1e-3)
-        force = (apart * (ideal / distance) ** 2).sum(axis=1)
-        pull = place[ends[:, 0]] - place[ends[:, 1]]
-        pull *= np.linalg.norm(pull, axis=1, keepdims=True) / ideal
-        np.add.at(force, ends[:, 0], -pull)
-        np.add.at(force, ends[:, 1], pull)
-        length = np.maximum(np.linalg.norm(force, axis=1, keepdims=True), 1e-9)
-        place = place + force / length * np.minimum(length, 0.1 * (1 - step / steps))
-    return place
+def _edge_colors() -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("attention", ["#f0cc8c", "#d66108"])
+
+
+def layout(num_nodes: int, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Positions of nodes [n, 2]; the same graph always gets the same positions."""
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(num_nodes))
+    graph.add_edges_from(pair for pair in pairs if pair[0] != pair[1])
+    if 1 < num_nodes <= _SMALL and nx.is_connected(graph):
+        found = nx.kamada_kawai_layout(graph)
+    else:
+        found = nx.spring_layout(graph, seed=0)
+    return np.array([found[node] for node in range(num_nodes)]).reshape(-1, 2)

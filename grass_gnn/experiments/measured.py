@@ -14,6 +14,7 @@ import torch
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.predictions import SavedPredictions
 from grass_gnn.experiments.budget import Budget
 from grass_gnn.experiments.catalogue import Cell, Experiment, Filling
 from grass_gnn.experiments.grid import GRID, open_grid
@@ -83,13 +84,9 @@ class RunRecord:
         path, task = self.folder / "test_predictions.csv", make_task(self.config.task)
         if not path.is_file() or task.chart is None or task.target_columns > 1:
             return []
-        with path.open(newline="", encoding="utf-8") as file:
-            _, *rows = csv.reader(file)
-        pairs = []
-        for _, target, *values in rows:
-            means = [float(value) for value in values[: task.outputs]]
-            answer = task.decide(torch.tensor([means], dtype=torch.float64))
-            pairs.append((float(target), float(answer)))
+        saved = SavedPredictions.read(path)
+        answers = task.decide(torch.from_numpy(saved.mean)).flatten().double().tolist()
+        pairs = list(zip(saved.target[:, 0].tolist(), answers, strict=True))
         return pairs[:: -(-len(pairs) // SHOWN_PREDICTIONS)] if pairs else []
 
     @property

@@ -1,4 +1,4 @@
-"""Tables that set the paper's numbers beside measured ones."""
+"""Tables of the paper's numbers beside measured ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COSTS = {
 
 
 def comparison_tables(grid: GridRecord) -> list[ReportTable]:
-    """All tables of a grid: scores, costs, and the places among the paper's competitors."""
+    """All tables of a grid: scores, costs, and ranks among the models of the paper."""
     experiment = grid.experiment
     tables = []
     for filling in experiment.fillings:
@@ -45,7 +45,7 @@ def comparison_tables(grid: GridRecord) -> list[ReportTable]:
 
 
 def score_table(grid: GridRecord, filling: Filling, cells: Sequence[Cell]) -> ReportTable:
-    """Paper beside measured, with the change from the first row in both."""
+    """Paper beside measured, each with its change from the base row."""
     paper = [filling.published(cell) for cell in cells]
     found = [grid.measured(cell, filling.measure) for cell in cells]
     column = filling.place(cells[0])[1]
@@ -62,7 +62,7 @@ def score_table(grid: GridRecord, filling: Filling, cells: Sequence[Cell]) -> Re
     if not one_column:
         columns = ["", "Paper", "Measured"]
     rows = []
-    # The preset as it is, which the other rows change.
+    # The base row is the unchanged preset.
     base = next((i for i, c in enumerate(cells) if c.config() == GRASSConfig.preset(c.preset)), 0)
     for place, cell in enumerate(cells):
         row = [
@@ -83,7 +83,7 @@ def score_table(grid: GridRecord, filling: Filling, cells: Sequence[Cell]) -> Re
 
 
 def cost_table(grid: GridRecord) -> ReportTable | None:
-    """Variance, time and memory, each beside the paper's."""
+    """Variance, time and memory beside the paper's."""
     fillings = [f for f in grid.experiment.fillings if f.measure in COSTS]
     if not fillings:
         return None
@@ -107,7 +107,7 @@ def cost_table(grid: GridRecord) -> ReportTable | None:
 
 
 def standings(grid: GridRecord, filling: Filling) -> list[ReportTable]:
-    """The measured rows among all models of the paper's table, best first."""
+    """Measured rows among all models of the paper's table, best first."""
     table = published_table(filling.table)
     cells = list(grid.experiment.cells.values())
     found = []
@@ -151,13 +151,13 @@ def standings(grid: GridRecord, filling: Filling) -> list[ReportTable]:
 
 
 def claims_table(grids: Sequence[GridRecord]) -> ReportTable:
-    """What the text says, what its tables give, and what the runs give."""
+    """Claims in the paper's text, computed from its tables and from our runs."""
 
     def measured(table: str, row: str, column: str) -> float | None:
         for grid in grids:
             if (value := grid.lookup(table, row, column)) is not None:
                 return value
-        # Competitors are not run here: theirs are the published numbers.
+        # Other models are not run here: their published numbers are used.
         ours = row == GRASS_ROW or _is_ours(published_table(table))
         return None if ours else published_value(table, row, column)
 
@@ -175,12 +175,12 @@ def _claim_row(claim: Claim, measured: Lookup) -> list[Entry]:
 
 
 def _is_ours(table: PublishedTable) -> bool:
-    """Whether all rows of a table are of GRASS, as in ablations."""
+    """Whether all rows of a table are variants of GRASS, as in ablations."""
     return not table.name.startswith("results")
 
 
 def best_two(values: Sequence[float | None], better: str) -> list[str]:
-    """Marks of the best number and of the second best; equal numbers share a mark."""
+    """Marks of the best and the second best number; equal numbers share a mark."""
     known = sorted({v for v in values if v is not None}, reverse=better == "higher")
     marks = dict(zip(known, (BEST, SECOND), strict=False))
     return ["" if value is None else marks.get(value, "") for value in values]
@@ -192,8 +192,10 @@ def _metric(filling: Filling, cell: Cell) -> str:
 
 
 def cell_label(grid: GridRecord, cell: Cell) -> str:
-    """What tells the cells of an experiment apart."""
+    """A label that tells the cells of an experiment apart."""
     cells = grid.experiment.cells.values()
+    if cell.architecture == "gin":
+        return "GINE"  # GIN with edge features (PyG's GINEConv), also where the paper prints GIN
     if not grid.experiment.fillings[0].table.startswith("added-edges"):
         return cell.row if len({c.row for c in cells}) > 1 else cell.column
     if cell.column == "Fully Connected":

@@ -1,4 +1,4 @@
-"""The charts of a report."""
+"""The charts of grids: training curves, added edges, predictions, and rewiring itself."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from grass_gnn.experiments.catalogue import Filling
 from grass_gnn.experiments.measured import GridRecord, Measured, RunRecord
 from grass_gnn.experiments.published import published_table
 from grass_gnn.report.comparison import cell_label
-from grass_gnn.report.svg import COLORS, INK, ReportFigure, axes, drawing
+from grass_gnn.report.svg import ACCENT, COLORS, INK, ReportFigure, axes, drawing
 from grass_gnn.report.table import Entry, ReportTable, number
 from grass_gnn.rewiring import random_regular_edges
 from grass_gnn.tasks import METRICS, make_task
+
+MOST_LINES = 7  # in a chart: the highlighted one, and the best and the worst of the others
+HIGHLIGHT = "GRASS"
 
 
 def training_curves(name: str, runs: Sequence[tuple[str, RunRecord]]) -> ReportFigure | None:
@@ -26,12 +29,11 @@ def training_curves(name: str, runs: Sequence[tuple[str, RunRecord]]) -> ReportF
         (label, [(row["epoch"], row["val_metric"]) for row in run.curve if "val_metric" in row])
         for label, run in runs
     ]
-    metric = METRICS[runs[0][1].config.task.metric].title if runs else ""
-    return _lines(f"{name}-curves", "Training curves", "epoch", f"validation {metric}", curves)
+    return _lines(f"{name}-curves", "Training curves", "epoch", runs, curves)
 
 
 def against_minutes(name: str, runs: Sequence[tuple[str, RunRecord]]) -> ReportFigure | None:
-    """Validation metric against the minutes of training that it took."""
+    """Validation metric against minutes of training."""
     curves = []
     for label, run in runs:
         minutes, points = 0.0, []
@@ -40,53 +42,74 @@ def against_minutes(name: str, runs: Sequence[tuple[str, RunRecord]]) -> ReportF
             if "val_metric" in row:
                 points.append((minutes, row["val_metric"]))
         curves.append((label, points))
-    metric = METRICS[runs[0][1].config.task.metric].title if runs else ""
-    return _lines(
-        f"{name}-minutes",
-        "Against minutes of training",
-        "minutes of training",
-        f"validation {metric}",
-        curves,
-    )
+    title = "Validation against minutes of training"
+    return _lines(f"{name}-minutes", title, "minutes of training", runs, curves)
+
+
+Curve = tuple[str, list[tuple[float, float]]]
 
 
 def _lines(
     name: str,
     title: str,
     across: str,
-    up: str,
-    curves: Sequence[tuple[str, list[tuple[float, float]]]],
+    runs: Sequence[tuple[str, RunRecord]],
+    curves: Sequence[Curve],
 ) -> ReportFigure | None:
     curves = [(label, points) for label, points in curves if points]
     if not curves:
         return None
+    metric = METRICS[runs[0][1].config.task.metric]
+    up = f"validation {metric.title}"
+    shown = _chosen_lines(curves, metric.lower_is_better)
     ends = [(label, points[-1]) for label, points in curves]
-    told = "; ".join(f"{label} ends at {number(y)}" for label, (_, y) in ends[:8])
+    told = "; ".join(f"{label} ends at {number(points[-1][1])}" for label, points in shown)
     text = f"{title}: {up} against {across}. {told}."
-    wide = len(curves) < 4 or max(len(label) for label, _ in curves) > 24  # names need the width
-    height = 3.0 + 0.17 * len(curves) * (1 if wide else 0.5)
-    with drawing(name, text, height=height) as draft:
+    with drawing(name, text, height=3.0 + 0.19 * len(shown)) as draft:
         ax = axes(draft)
-        for place, (label, points) in enumerate(curves):
-            style = ("-", "--", ":")[place // len(COLORS) % 3]
-            marker = "o" if len(points) == 1 else None
-            ax.plot(*zip(*points, strict=True), style, label=label, marker=marker, markersize=4)
+        others = iter(color for color in COLORS if color != ACCENT)
+        for label, points in shown:
+            main = label == HIGHLIGHT and len(shown) > 1
+            ax.plot(
+                *zip(*points, strict=True),
+                color=ACCENT if main or len(shown) == 1 else next(others),
+                linewidth=2.8 if main else 1.2,
+                zorder=3 if main else 2,
+                label=label,
+                marker="o" if len(points) == 1 else None,
+                markersize=4,
+            )
         ax.set(xlabel=across, ylabel=up)
-        heights = [y for _, points in curves for _, y in points]
+        heights = [y for _, points in shown for _, y in points]
         if 0 < 8 * min(heights) < max(heights):  # early peaks would flatten where the lines end
             ax.set_yscale("log")
             ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
             ax.yaxis.set_minor_formatter(NullFormatter())
-        if len(curves) > 1:
-            draft.figure.legend(loc="outside lower left", ncols=1 if wide else 2)
+        if len(shown) > 1:
+            draft.figure.legend(loc="outside lower left", ncols=1)
     rows = [[Entry(label), Entry(number(x)), Entry(number(y))] for label, (x, y) in ends]
-    numbers = ReportTable(name, "Where the lines end", ["", across, up], rows)
-    return ReportFigure(name, title, draft.svg, text, numbers)
+    numbers = ReportTable(name, "Last values of all lines", ["", across, up], rows)
+    note = ""
+    if len(shown) < len(curves):
+        note = f"{len(shown)} of {len(curves)} lines: the best and the worst. The table has all."
+    return ReportFigure(name, title, draft.svg, text, numbers, note)
+
+
+def _chosen_lines(curves: Sequence[Curve], lower_is_better: bool) -> list[Curve]:
+    """The highlighted line, and the best and the worst of the others if there are many."""
+    main = [curve for curve in curves if curve[0] == HIGHLIGHT]
+    others = [curve for curve in curves if curve[0] != HIGHLIGHT]
+    room = MOST_LINES - len(main)
+    if len(others) > room:
+        ranked = sorted(others, key=lambda curve: curve[1][-1][1], reverse=not lower_is_better)
+        kept = ranked[: room - room // 2] + ranked[len(ranked) - room // 2 :]
+        others = [curve for curve in others if curve in kept]
+    return main + others
 
 
 def added_edges(grid: GridRecord) -> ReportFigure | None:
-    """The paper's Figure 4: the metric against added edges, bars of one standard error."""
+    """The paper's Figure 4: the metric against added edges, with bars of one standard error."""
     filling = grid.experiment.fillings[0]
     if not filling.table.startswith("added-edges"):
         return None
@@ -124,7 +147,7 @@ def added_edges(grid: GridRecord) -> ReportFigure | None:
             ax.set_title(source, loc="left")
         draft.figure.axes[-1].set(xlabel="added edges per node")
         draft.figure.axes[0].legend()
-    numbers = ReportTable(name, "Its numbers", ["", "added edges per node", metric], rows)
+    numbers = ReportTable(name, "Show the numbers", ["", "added edges per node", metric], rows)
     note = "Bars are one standard error of the mean; a single seed has none."
     return ReportFigure(name, "Number of added edges", draft.svg, text, numbers, note)
 
@@ -132,7 +155,7 @@ def added_edges(grid: GridRecord) -> ReportFigure | None:
 def _edge_points(
     grid: GridRecord, filling: Filling, kind: str, paper: bool
 ) -> list[tuple[int, Measured]]:
-    """Degrees and numbers of one kind of graph; both start from the graph without added edges."""
+    """Degrees and scores of one kind of graph; both kinds start without added edges."""
     points = []
     table = published_table(filling.table)
     for cell in grid.experiment.cells.values():
@@ -147,8 +170,10 @@ def _edge_points(
     return sorted(points, key=lambda point: point[0]) if len(points) > 1 else []
 
 
-def predicted_against_true(name: str, run: RunRecord) -> ReportFigure | None:
-    """A scatter of a regression, or the confusion matrix of a classification."""
+def predicted_against_true(
+    name: str, run: RunRecord, classes: Sequence[str] = ()
+) -> ReportFigure | None:
+    """A scatter plot for a regression, the confusion matrix for a classification."""
     chart, pairs = make_task(run.config.task).chart, run.predictions
     if not pairs:
         return None
@@ -156,7 +181,7 @@ def predicted_against_true(name: str, run: RunRecord) -> ReportFigure | None:
     name = f"{name}-predictions"
     targets, predictions = np.array(pairs).T
     if chart == "confusion":
-        return _confusion(name, targets.astype(int), predictions.astype(int), how)
+        return _confusion(name, targets.astype(int), predictions.astype(int), how, classes)
     if chart != "scatter":
         return None
     correlation = float(np.corrcoef(targets, predictions)[0, 1])
@@ -167,18 +192,32 @@ def predicted_against_true(name: str, run: RunRecord) -> ReportFigure | None:
     with drawing(name, text, width=4.2, height=4.0) as draft:
         ax = axes(draft)
         low, high = np.percentile(np.concatenate([targets, predictions]), [0.2, 99.8])
-        ax.plot([low, high], [low, high], color=INK, alpha=0.5, linewidth=1)
+        margin = 0.03 * (high - low or 1.0)
+        limits = low - margin, high + margin
+        ax.plot(limits, limits, color=INK, alpha=0.55, linewidth=1, linestyle=(0, (4, 3)))
         shown = (targets >= low) & (targets <= high)
-        ax.scatter(targets[shown], predictions[shown], s=7, alpha=0.5, linewidths=0)
+        size = 20 if shown.sum() <= 300 else 10
+        ax.scatter(targets[shown], predictions[shown], s=size, alpha=0.75, linewidths=0)
         ax.set(
-            xlabel="true", ylabel="predicted", aspect="equal", xlim=(low, high), ylim=(low, high)
+            xlabel="true value, test set",
+            ylabel="predicted value",
+            aspect="equal",
+            xlim=limits,
+            ylim=limits,
         )
     note = f"{how}; correlation {correlation:.3f}."
-    return ReportFigure(name, "Predicted against true", draft.svg, text, None, note)
+    return ReportFigure(name, "Predicted against true: test set", draft.svg, text, None, note)
 
 
-def _confusion(name: str, targets: np.ndarray, predictions: np.ndarray, how: str) -> ReportFigure:
+def _confusion(
+    name: str,
+    targets: np.ndarray,
+    predictions: np.ndarray,
+    how: str,
+    names: Sequence[str] = (),
+) -> ReportFigure:
     classes = int(max(targets.max(), predictions.max())) + 1
+    names = list(names) if len(names) >= classes else [str(place) for place in range(classes)]
     counts = Counter(zip(targets.tolist(), predictions.tolist(), strict=True))
     matrix = np.array([[counts[t, p] for p in range(classes)] for t in range(classes)], float)
     share = matrix / matrix.sum(axis=1, keepdims=True).clip(min=1)
@@ -189,9 +228,15 @@ def _confusion(name: str, targets: np.ndarray, predictions: np.ndarray, how: str
         image = ax.imshow(share, cmap="viridis", vmin=0, vmax=1)
         draft.figure.colorbar(image, ax=ax, shrink=0.8, label="share of the true class")
         ax.set(xlabel="predicted class", ylabel="true class")
-    rows = [[Entry(str(t)), Entry(f"{share[t, t]:.1%}")] for t in range(classes)]
-    numbers = ReportTable(name, "Of each class, predicted rightly", ["class", "share"], rows)
-    return ReportFigure(name, "Predicted against true", draft.svg, text, numbers, f"{how}.")
+        if classes <= 12:
+            short = [label if len(label) <= 12 else f"{label[:11]}…" for label in names[:classes]]
+            ax.set_xticks(range(classes), short, rotation=90 if max(map(len, short)) > 3 else 0)
+            ax.set_yticks(range(classes), short)
+    rows = [[Entry(names[t]), Entry(f"{share[t, t]:.1%}")] for t in range(classes)]
+    numbers = ReportTable(name, "Recall per class", ["class", "recall"], rows)
+    return ReportFigure(
+        name, "Predicted against true: test set", draft.svg, text, numbers, f"{how}."
+    )
 
 
 def grid_figures(grid: GridRecord) -> list[ReportFigure]:
@@ -217,7 +262,7 @@ SEEDS = (2, 5)  # of the two rewirings
 
 
 def poorly_connected() -> nx.Graph:
-    """Two rings that a path joins: everything between them must pass through it."""
+    """Two rings joined by a path: a bottleneck."""
     graph = nx.cycle_graph(6)
     graph.add_edges_from((6 + i, 6 + (i + 1) % 6) for i in range(6))
     nx.add_path(graph, [0, 12, 13, 6])
@@ -230,14 +275,14 @@ def spectral_gap(graph: nx.Graph) -> float:
 
 
 def rewired(graph: nx.Graph, seed: int, r: int = 2) -> list[tuple[int, int]]:
-    """Edges that the paper's r / 2 permutations add."""
+    """Edges added by the paper's r / 2 permutations."""
     ptr = torch.tensor([0, graph.number_of_nodes()])
     pairs = random_regular_edges(ptr, r, torch.tensor([seed]), "half").t().tolist()
     return [(i, j) for i, j in pairs if i < j]
 
 
 def rewiring_figure() -> ReportFigure:
-    """The drawing, with diameter and spectral gap before and after."""
+    """A graph before and after rewiring, with its diameter and spectral gap."""
     graph = poorly_connected()
     layout = nx.kamada_kawai_layout(graph)
     panels: list[tuple[str, list[tuple[int, int]]]] = [("Input graph", [])]
@@ -264,6 +309,6 @@ def rewiring_figure() -> ReportFigure:
             ax.set_axis_off()
     rows = [[Entry(t), Entry(str(n)), Entry(str(d)), Entry(f"{g:.3f}")] for t, d, g, n in facts]
     columns = ["", "added edges", "diameter", "spectral gap"]
-    numbers = ReportTable("rewiring", "Its numbers", columns, rows)
+    numbers = ReportTable("rewiring", "Show the numbers", columns, rows)
     note = "Solid: edges of the graph. Dashed: added edges, r = 2 (one permutation)."
     return ReportFigure("rewiring", "What rewiring does", draft.svg, text, numbers, note)

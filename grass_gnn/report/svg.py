@@ -1,4 +1,4 @@
-"""Matplotlib figures as SVG inside a page: colours that follow its theme, text that is read out."""
+"""Matplotlib figures as inline SVG: text follows the page's theme and has a text alternative."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from grass_gnn.report.table import ReportTable
 
-INK = "#010203"  # stands for the colour of text, and is replaced by it
+INK = "#010203"  # placeholder, replaced by the page's text colour
 COLORS = [
     "#3b82c4",
     "#e07b39",
@@ -29,9 +29,10 @@ COLORS = [
     "#7a8b99",
     "#d06a52",
 ]  # readable on white and on near-black
+ACCENT = COLORS[2]  # the line that a chart is about
 STYLE: Any = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "grass-gnn",  # the same figure is the same file
+    "svg.hashsalt": "grass-gnn",  # the same figure gives the same file
     "font.family": "sans-serif",
     "font.size": 9.5,
     "text.color": INK,
@@ -54,25 +55,25 @@ STYLE: Any = {
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A chart on the page, and what it says in words and numbers."""
+    """A chart, its text alternative and its numbers."""
 
     name: str
     title: str
     svg: str
-    text: str  # the alternative for those who do not see it
+    text: str  # text alternative
     numbers: ReportTable | None = None
     note: str = ""
 
     @property
     def file(self) -> str:
-        """The chart as a file of its own: dark on white, wherever it is shown."""
+        """The chart as a file of its own, dark on white in any theme."""
         look = "background: white; color: #1c2320; font-family: system-ui, sans-serif"
         return self.svg.replace("<svg ", f'<svg style="{look}" ', 1)
 
 
 @dataclass
 class Drawing:
-    """A matplotlib figure that is being drawn."""
+    """A matplotlib figure, and its SVG once it is finished."""
 
     figure: Figure
     result: list[str] = field(default_factory=list)
@@ -85,7 +86,7 @@ class Drawing:
 
 @contextmanager
 def drawing(name: str, text: str, width: float = 5.0, height: float = 3.1) -> Iterator[Drawing]:
-    """Draw on a fresh figure; when the block ends, its SVG is there.
+    """Draw on a new figure, which becomes an SVG when the block ends.
 
     Args:
         name: Tells the ids inside apart from those of other figures on the page.
@@ -103,7 +104,7 @@ def drawing(name: str, text: str, width: float = 5.0, height: float = 3.1) -> It
 
 
 def axes(draft: Drawing, *shape: int, **settings: Any) -> Any:
-    """Axes of a drawing, with a quiet grid."""
+    """Axes of a drawing, with a faint grid."""
     made = draft.figure.subplots(*shape, **settings)
     for one in made.flat if hasattr(made, "flat") else [made]:
         one.grid(True, color=INK, alpha=0.13, linewidth=0.6)

@@ -1,4 +1,4 @@
-"""Numbers as people write them."""
+"""Tables, and numbers as people write them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EMPTY = "–"
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number with so many significant digits, but whole where it is large.
+    """A number with this many significant digits; large numbers are whole.
 
     Example:
         >>> number(0.047012), number(83.75), number(1234.5), number(1.37e-7, 3)
@@ -31,6 +31,26 @@ def number(value: float, digits: int = 4) -> str:
         return f"{mantissa}e{int(exponent)}"
     decimals = digits if size < 0 else max(digits - 1 - size, 0)
     return f"{value:,.{decimals}f}"
+
+
+def signed(text: str) -> str:
+    """A number with a minus sign instead of a hyphen."""
+    return text.replace("-", "−")
+
+
+def with_spread(value: float, spread: float) -> tuple[str, str]:
+    """A value and its standard deviation, both to the second digit of the latter.
+
+    Example:
+        >>> with_spread(-2.30519, 0.1234), with_spread(0.5, 0.0)
+        (('−2.31', '0.12'), ('0.5000', ''))
+    """
+    if spread <= 0 or not math.isfinite(spread):
+        return signed(number(value)), ""
+    decimals = 1 - math.floor(math.log10(spread))
+    if not 0 <= decimals <= 5:
+        return signed(number(value)), number(spread, 2)
+    return signed(f"{value:.{decimals}f}"), f"{spread:.{decimals}f}"
 
 
 def duration(seconds: float) -> str:
@@ -61,17 +81,17 @@ def measured_text(measured: Measured | None, measure: str = "score") -> str:
 
 
 def published_text(published: Published) -> str:
-    """A printed number; a dash of the paper is one here."""
+    """A number as the paper prints it."""
     return EMPTY if published.text == "-" else published.text
 
 
-# How the best and the second best number of a column are marked.
+# Marks of the best and the second best number of a column.
 BEST, SECOND = "best", "second"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands in a cell."""
+    """One cell."""
 
     text: str
     mark: str = ""  # BEST, SECOND or nothing
@@ -81,13 +101,13 @@ class Entry:
 class ReportTable:
     """A table; the first column names the rows."""
 
-    name: str  # of its files
+    name: str  # of its files, without ending
     title: str
     columns: list[str]
     rows: list[list[Entry]]
     note: str = ""
-    emphasised: set[int] = field(default_factory=set)  # rows that the reader looks for
-    prose: bool = False  # columns of words, which break into lines
+    emphasised: set[int] = field(default_factory=set)  # highlighted rows
+    prose: bool = False  # columns of text, which may wrap
 
     def to_markdown(self) -> str:
         """For README files."""

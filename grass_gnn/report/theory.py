@@ -9,14 +9,14 @@ from typing import Any
 
 from grass_gnn.experiments.theory import DEGREES, Point, Theory
 from grass_gnn.report.figures import rewiring_figure
-from grass_gnn.report.page import Section, write_page
+from grass_gnn.report.render import Section, write_page
 from grass_gnn.report.svg import COLORS, INK, ReportFigure, axes, drawing
 from grass_gnn.report.table import Entry, ReportTable
 
 
 @dataclass(frozen=True)
 class Check:
-    """A claim, and whether the sampled graphs agree."""
+    """A claim, and whether sampled graphs agree with it."""
 
     claim: str
     agrees: bool
@@ -81,7 +81,7 @@ def _connected(claim: str, points: Sequence[Point]) -> Check:
 
 
 def theory_section(theory: Theory) -> Section:
-    """Table and charts."""
+    """The table of claims, and charts."""
     found = checks(theory)
     rows = [
         [Entry(c.claim), Entry("agrees" if c.agrees else "disagrees"), Entry(c.measured)]
@@ -138,7 +138,7 @@ def _against_nodes(name: str, title: str, points: Sequence[Point], formula: str)
         ]
         for p in points
     ]
-    numbers = ReportTable(name, "Its numbers", ["", "nodes", "mean", "worst", formula], rows)
+    numbers = ReportTable(name, "Show the numbers", ["", "nodes", "mean", "worst", formula], rows)
     return ReportFigure(f"theory-{name}", title, draft.svg, text, numbers)
 
 
@@ -194,6 +194,12 @@ def _simple_figure(theory: Theory) -> ReportFigure:
 
 
 def write_theory_page(theory: Theory, path: str | Path) -> Path:
-    """Write the page."""
+    """Write the page, with its tables and figures beside it."""
     drawn = Section("rewiring", "Random rewiring", figures=[rewiring_figure()])
-    return write_page([theory_section(theory), drawn], path, "GRASS: theory, simulated")
+    return write_page(
+        [theory_section(theory), drawn],
+        path,
+        "GRASS: theory and simulation",
+        "Formulas from the appendix of “Greener GRASS” beside sampled random regular graphs.",
+        files=Path(path).parent,
+    )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from grass_gnn.evaluation.explain import Explanation, attention_range, shares_text
-from grass_gnn.report.table import number
+from grass_gnn.report.table import number, with_spread
 from grass_gnn.tasks import Task
 
 SPLITS = {"test": "test", "val": "validation", "train": "training"}  # as people call them
@@ -28,25 +27,6 @@ def show(
         share = value if task.predicts_probabilities else None
         shown.append({"name": name, "value": text, "spread": error, "share": share})
     return shown
-
-
-def with_spread(value: float, spread: float) -> tuple[str, str]:
-    """A value and its spread, both to the second digit of the spread.
-
-    Example:
-        >>> with_spread(-2.30519, 0.1234), with_spread(0.5, 0.0)
-        (('−2.31', '0.12'), ('0.5000', ''))
-    """
-    if spread <= 0 or not math.isfinite(spread):
-        return _signed(number(value)), ""
-    decimals = 1 - math.floor(math.log10(spread))
-    if not 0 <= decimals <= 5:
-        return _signed(number(value)), number(spread, 2)
-    return _signed(f"{value:.{decimals}f}"), f"{spread:.{decimals}f}"
-
-
-def _signed(text: str) -> str:
-    return text.replace("-", "−")
 
 
 def picture(svg: str) -> str:

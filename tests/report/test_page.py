@@ -43,7 +43,7 @@ def test_paper_stands_beside_measured(write_grid):
 
 def test_two_grids_of_one_experiment_stand_side_by_side(write_grid, tmp_path):
     folders = [write_grid("zinc-edges", folder=name) for name in ("short", "long")]
-    page = write_report(folders, tmp_path / "report.html").read_text("utf-8")
+    page = write_report(folders, tmp_path / "report.html", tmp_path).read_text("utf-8")
     assert "(long)" in page and "(short)" not in page  # the first keeps its title
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
@@ -52,7 +52,7 @@ def test_two_grids_of_one_experiment_stand_side_by_side(write_grid, tmp_path):
 
 @pytest.mark.parametrize("name", experiments())
 def test_every_experiment_has_a_page(name, write_grid, tmp_path):
-    page = write_report([write_grid(name)], tmp_path / "report.html").read_text("utf-8")
+    page = write_report([write_grid(name)], tmp_path / "report.html", tmp_path).read_text("utf-8")
     assert experiments()[name].title in page and "Measured with a reduced budget" in page
     assert list((tmp_path / "tables").glob("*.tex"))
     drawn = re.findall(r"<svg.*?</svg>", page, re.DOTALL)

@@ -11,7 +11,8 @@ from fuzz.models import tiny_model
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.data.tables.files import guard
 from grass_gnn.errors import GrassError
-from grass_gnn.report.page import Detail, Section, write_page, write_report
+from grass_gnn.report.page import write_report
+from grass_gnn.report.render import Detail, DrawnMolecule, Section, write_page
 from grass_gnn.report.svg import ReportFigure, axes, drawing
 from grass_gnn.report.table import Entry, ReportTable
 
@@ -30,9 +31,18 @@ def test_no_name_becomes_a_tag(tmp_path: Path) -> None:
     )
     figure = ReportFigure("f", SCRIPT, draft.svg, SCRIPT, table, QUOTED)
     section = Section(
-        "s", SCRIPT, QUOTED, [SCRIPT, QUOTED], [table], [figure], [Detail(SCRIPT, QUOTED)]
+        "s",
+        SCRIPT,
+        QUOTED,
+        [SCRIPT, QUOTED],
+        [table],
+        [figure],
+        [Detail(SCRIPT, QUOTED)],
+        [(SCRIPT, QUOTED)],
+        [DrawnMolecule(SCRIPT, QUOTED, [(QUOTED, SCRIPT)])],
     )
-    page = write_page([section], tmp_path / "page.html", title=SCRIPT).read_text("utf-8")
+    page = write_page([section], tmp_path / "page.html", SCRIPT, QUOTED, files=tmp_path)
+    page = page.read_text("utf-8")
     assert page.count("&lt;script&gt;") > 8  # they are all shown
     assert "<script>alert" not in page and "<img" not in page
     markdown = (tmp_path / "tables" / "t.md").read_text("utf-8")

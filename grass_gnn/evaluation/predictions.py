@@ -1,0 +1,94 @@
+"""Saved predictions of a split: ``val_predictions.csv`` and ``test_predictions.csv`` of a run."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from grass_gnn.errors import GrassError
+
+_MEAN = re.compile(r"(.+)_(?:pred|prob)(?:_.+)?")
+_STD = re.compile(r"(.+)_std(?:_.+)?")
+
+
+@dataclass(frozen=True)
+class SavedPredictions:
+    """Targets and predictions of M graphs, as a run folder keeps them."""
+
+    rows: list[str]  # row of the table, or number of the graph
+    smiles: list[str]  # empty unless the graphs are molecules
+    targets: list[str]  # names of the target columns
+    target: np.ndarray  # [M, targets]; classes are numbers, missing values NaN
+    mean: np.ndarray  # [M, outputs]
+    std: np.ndarray  # [M, outputs]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def read(cls, path: Path) -> SavedPredictions:
+        """Read a file in either layout.
+
+        Runs on tables write ``row,smiles,logP,logP_pred,logP_std``; runs on other graphs, and runs
+        of version 0.1, write ``graph,target_0,mean_0,std_0``.
+
+        Raises:
+            GrassError: The file has other columns or cells.
+        """
+        with path.open(newline="", encoding="utf-8") as file:
+            header, *rows = list(csv.reader(file)) or [[]]
+        kinds = [_kind(name, header) for name in header]
+        places = {
+            kind: [place for place, found in enumerate(kinds) if found == kind]
+            for kind in ("row", "smiles", "target", "mean", "std")
+        }
+        if not (places["row"] and places["target"] and places["mean"]):
+            raise GrassError(f"The file {path} is damaged: it has no predictions.")
+        probabilities = [place for place in places["mean"] if "_prob_" in header[place]]
+        if len(probabilities) > 1:  # one column per class, and another with the name of the best
+            places["mean"] = probabilities
+        classes = [header[place].partition("_prob_")[2] for place in probabilities]
+        try:
+            return cls(
+                [row[places["row"][0]] for row in rows],
+                [row[place] for row in rows for place in places["smiles"][:1]],
+                [header[place] for place in places["target"]],
+                _numbers(rows, places["target"], classes),
+                _numbers(rows, places["mean"]),
+                _numbers(rows, places["std"]),
+            )
+        except (ValueError, IndexError) as error:
+            raise GrassError(f"The file {path} is damaged: {error}.") from None
+
+
+def _kind(name: str, header: Sequence[str]) -> str:
+    """What a column holds."""
+    if name in ("row", "graph"):
+        return "row"
+    if name == "smiles":
+        return "smiles"
+    if header[0] == "graph":
+        return name.rpartition("_")[0]  # target_0, mean_0, std_0
+    for kind, pattern in (("std", _STD), ("mean", _MEAN)):
+        if (found := pattern.fullmatch(name)) and found[1] in header:
+            return kind
+    return "target"
+
+
+def _numbers(
+    rows: Sequence[Sequence[str]], places: Sequence[int], classes: Sequence[str] = ()
+) -> np.ndarray:
+    cells = [[_number(row[place], classes) for place in places] for row in rows]
+    return np.array(cells, dtype=float).reshape(len(rows), len(places))
+
+
+def _number(cell: str, classes: Sequence[str]) -> float:
+    if cell in classes:
+        return float(classes.index(cell))
+    return float(cell) if cell else math.nan
