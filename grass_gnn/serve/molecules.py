@@ -28,6 +28,7 @@ from grass_gnn.serve.values import attention_facts, picture, show
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Ensemble
 
+SCALE = 0.5  # attention of a bond in the deepest colour, the same for all molecules on the page
 _LINE = re.compile(r"(\S+(?:\s+\|[^|]*\|)?)(.*)", re.DOTALL)  # a SMILES, and a name
 _COMPRESSED = (b"\x1f\x8b", b"PAR1", b"PK\x03\x04")  # gzip, Parquet, Excel
 
@@ -226,7 +227,7 @@ class MoleculeView:
             range(self.rewirings) if one is None else [one],
             by_graph=True,
         )
-        svg = molecule_svg(explanation, molecule.drawable, with_added=one is not None)
+        svg = molecule_svg(explanation, molecule.drawable, one is not None, SCALE)
         answer = {
             "picture": picture(svg),
             **attention_facts(explanation),
