@@ -1,4 +1,4 @@
-# Two commands for a newcomer: `make run` and `make test`. Both set up what they need first.
+# Two commands for newcomers: `make run` and `make test`. Both set up what they need first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,44 +19,44 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY)  ## Install everything into .venv
 
-run: $(READY)  ## Train a small GRASS on generated graphs, against two baselines (about four minutes)
+run: $(READY)  ## Train a first model and show what it can do
 	$(BIN)/grass-gnn demo
 
-test: $(READY) lint types  ## Lint, types and tests
+test: $(READY) lint types  ## Run style checks, type checks and all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
-lint: $(READY)  ## Style, and which folder may import which
+lint: $(READY)  ## Check style and import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo --no-cache
 
-types: $(READY)  ## Types
+types: $(READY)  ## Check types
 	$(BIN)/mypy
 
-bench: $(READY)  ## Speed and memory, as ratios within one run (half an hour)
+bench: $(READY)  ## Measure speed and memory, as ratios within one run (half an hour)
 	$(BIN)/python benchmarks/run.py
 
-faults: $(READY)  ## Kill, starve and fill the disk of every path, hundreds of times (ten minutes)
+faults: $(READY)  ## Inject hundreds of kills, full disks and memory shortages (ten minutes)
 	$(BIN)/python tests/faults/run.py
 
 CXX ?= g++
-sanitize: $(READY)  ## The fused kernel's tests under AddressSanitizer and UBSan
+sanitize: $(READY)  ## Run the kernel's tests under AddressSanitizer and UBSan
 	GRASS_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 \
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	$(BIN)/python -m pytest -q tests/ops/test_native.py
 
-fuzz: $(READY)  ## A hundred thousand hostile inputs: every one a value or a sentence (a quarter of an hour)
+fuzz: $(READY)  ## Fuzz all readers with a hundred thousand inputs (a quarter of an hour)
 	-$(BIN)/pip install --quiet -c constraints.txt -e '.[security]'
 	$(BIN)/python -m fuzz
 
-lock: $(READY)  ## Write requirements.lock anew: the tested environment with hashes
+lock: $(READY)  ## Update requirements.lock, the tested environment with hashes
 	$(BIN)/python tools/lock.py
 
-audit: $(READY)  ## Look for known vulnerabilities in what requirements.lock names
+audit: $(READY)  ## Look for known vulnerabilities in the locked packages
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[security]'
 	$(BIN)/python tools/audit.py
 
-modules: $(READY)  ## Write docs/modules.md, the map of the code, anew
+modules: $(READY)  ## Update docs/modules.md, the map of the code (a minute)
 	$(BIN)/python -m tools.module_map
 	$(BIN)/python tools/walk.py --write
 
@@ -65,8 +65,8 @@ docs: $(READY)  ## Build the documentation into site/ and check its links
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	$(BIN)/python -m tools.website.check site
 
-notebooks: $(READY)  ## Run the notebooks of docs/notebooks anew and save what they show (three minutes)
+notebooks: $(READY)  ## Rerun the notebooks and save their output (three minutes)
 	$(BIN)/python tools/notebooks.py
 
-clean:  ## Remove the environment and what tools left
+clean:  ## Remove the environment and caches of tools
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
