@@ -79,13 +79,30 @@ def _object(package: griffe.Module, path: str) -> griffe.Object:
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, str]]:
-    """Public functions and methods, each with the docstring of its class (or none)."""
+    """Public functions and methods, each with the docstrings of its class and of its base method."""
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             yield node, ""
         elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            described = ast.get_docstring(node) or ""
-            yield from ((one, described) for one in node.body if isinstance(one, ast.FunctionDef))
+            bases = ancestors(node, classes)
+            for method in methods(node):
+                inherited = [
+                    ast.get_docstring(one) or ""
+                    for base in bases
+                    for one in methods(base)
+                    if one.name == method.name
+                ]
+                yield method, "".join([ast.get_docstring(node) or "", *inherited])
+
+
+def ancestors(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[ast.ClassDef]:
+    bases = [classes[name] for name in map(ast.unparse, node.bases) if name in classes]
+    return [*bases, *(one for base in bases for one in ancestors(base, classes))]
+
+
+def methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [one for one in node.body if isinstance(one, ast.FunctionDef)]
 
 
 @pytest.mark.parametrize("file", WITH_SHAPES, ids=lambda file: str(file.relative_to(PACKAGE)))

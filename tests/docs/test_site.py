@@ -1,6 +1,8 @@
 """The site builds without a warning and without a network, and its links lead somewhere."""
 
+import json
 import logging
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,7 +46,7 @@ def test_what_is_outside_of_docs_is_on_the_site(site: tuple[Path, list[str]]) ->
     assert "security.html" in Page((folder / "datasets.html").read_text("utf-8")).links
     assert (
         "repository/results/zinc-table/index.html"
-        in Page((folder / "own-data.html").read_text("utf-8")).links
+        in Page((folder / "datasets.html").read_text("utf-8")).links
     )
 
 
@@ -79,3 +81,21 @@ def test_links_in_code_stay() -> None:
     text = "[a](b) `[c](d)`\n```\n[e](f)\n```\n[g](https://h)"
     assert list(links(text)) == ["b"]
     assert replace_links(text, str.upper) == text.replace("(b)", "(B)")
+
+
+def test_search_finds_settings_and_no_sources(site: tuple[Path, list[str]]) -> None:
+    folder, _ = site
+    index = json.loads((folder / "search" / "search_index.json").read_text("utf-8"))
+    sizes: Counter[str] = Counter()
+    for entry in index["docs"]:
+        sizes[entry["location"].partition("#")[0]] += len(entry["text"])
+    assert not [page for page in sizes if page.startswith("repository/")]
+    assert sizes.most_common(1)[0][1] < 0.2 * sizes.total()
+    boosts = {entry["location"]: entry.get("boost", 1) for entry in index["docs"]}
+    assert boosts["configuration.html"] == max(boosts.values()) > boosts["modules.html"]
+
+
+def test_reports_open_as_pages(site: tuple[Path, list[str]]) -> None:
+    folder, _ = site
+    page = (folder / "repository" / "results" / "paper" / "report.html").read_text("utf-8")
+    assert page == (ROOT / "results" / "paper" / "report.html").read_text("utf-8")

@@ -34,9 +34,10 @@ def public_names(package: str) -> dict[str, str]:
             for one in node.names:
                 origins.setdefault(one.asname or one.name, f"{node.module}.{one.name}")
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_names":
-            for module, names in ast.literal_eval(node.args[1]).items():
-                listed += names
-                origins |= {name: f"{package}.{module}.{name}" for name in names}
+            for homes in (node.args[1], *(word.value for word in node.keywords)):
+                for module, names in ast.literal_eval(homes).items():
+                    listed += names
+                    origins |= {name: f"{package}.{module}.{name}" for name in names}
     return {name: _defined(origins.get(name, f"{package}.{name}"), package) for name in listed}
 
 

@@ -13,6 +13,8 @@ FORMULA = re.compile(
     r'|<div class="arithmatex">\s*\\\[(?P<block>.*?)\\\]\s*</div>',
     re.S,
 )
+# Large operators that the converter does not know as such: their limits go below the sign.
+LARGE_OPERATOR = re.compile(r"<msub><mi>(&#x02A0[0-6];)</mi>(.*?)</msub>", re.S)
 log = logging.getLogger("mkdocs.hooks.formulas")
 
 
@@ -25,6 +27,8 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
         made = convert(latex, display="inline" if inline else "block")
         if "\\" in html.unescape(made):  # a command that the converter does not know stays as text
             log.warning("%s: the formula %r cannot be shown", page.file.src_uri, latex)
+        if not inline:
+            made = LARGE_OPERATOR.sub(r"<munder><mo>\1</mo>\2</munder>", made)
         return made if inline else f'<div class="formula">{made}</div>'
 
     return FORMULA.sub(mathml, content)

@@ -20,7 +20,14 @@ IN_NAVIGATION = {
     "SECURITY.md": "security.md",
 }
 ELSEWHERE_ON_SITE = {"README.md": "index.md"}
-SHOWN_AS_THEY_ARE = (".md", ".png", ".svg", ".jpg")
+SHOWN_AS_THEY_ARE = (".md", ".png", ".svg", ".jpg", ".html")
+# Settings and commands are what people search for; sources and results are linked, not searched.
+SEARCH = {
+    "configuration.md": {"boost": 4},
+    "commands.md": {"boost": 3},
+    "modules.md": {"boost": 0.3},
+    "changelog.md": {"boost": 0.3},
+}
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".cff": "yaml", ".csv": "text"}
 
 
@@ -72,7 +79,11 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files, **_: Any) -> str:
-    """Let links that are right in the repository be right on the site."""
+    """Let links that are right in the repository be right on the site, and rank the page."""
+    if page.file.src_uri.startswith("repository/"):
+        page.meta["search"] = {"exclude": True}
+    elif page.file.src_uri in SEARCH:
+        page.meta["search"] = SEARCH[page.file.src_uri]
     name = getattr(page.file, "repository_name", f"docs/{page.file.src_uri}")
 
     def changed(target: str) -> str:
