@@ -64,7 +64,7 @@ def measure(quick: bool, repeats: int) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     """The results of the steps as Markdown."""
     lines = [
-        "| shape | network | step (s) | peak memory (MB) | training graphs/s | inference graphs/s |",
+        "| shape | network | step (s) | memory (MB) | training graphs/s | inference graphs/s |",
         "|---|---|---|---|---|---|",
     ]
     for case, result in found["steps"].items():

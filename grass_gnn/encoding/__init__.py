@@ -43,6 +43,7 @@ ENCODINGS: Mapping[str, type[Encoding]] = MappingProxyType(
         "none": NoEncoding,
     }
 )
+"""The encodings by the names of ``EncodingConfig.kind``."""
 
 
 def make_encoding(config: EncodingConfig) -> Encoding:

@@ -145,7 +145,7 @@ class Encoding(ABC):
     def compute_batch(
         self, edge_index: Tensor, graph_ptr: Tensor, weight: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """All stored tensors of a few graphs laid end to end."""
+        """All stored tensors of graphs laid end to end: edges [2, E], first nodes [B + 1]."""
         found = self.compute(edge_index, int(graph_ptr[-1]), weight)
         if not self.spectral:
             return found
