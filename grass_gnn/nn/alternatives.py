@@ -1,7 +1,7 @@
-"""Other attention mechanisms in the place of GRASS attention, for the paper's ablations.
+"""Other attention mechanisms in place of GRASS attention, for the paper's ablations.
 
-Only the aggregation of nodes (equations 7 to 9) is replaced, by a layer of PyG that is fed with the
-edge representations; the edge update, feed-forward networks, norms and residuals stay.
+Only the aggregation of nodes (equations 7 to 9) is replaced by a PyG layer, which takes the edge
+representations as edge features. Edge updates, feed-forward networks, norms and residuals stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from grass_gnn.nn.norm import make_norm
 
 
 class _EdgeGAT(GATConv):
-    """PyG's GAT whose messages stay those of nodes, with edges in the scores alone."""
+    """PyG's GAT: edges enter the attention scores, but not the messages."""
 
     def __init__(self, dim: int, width: int) -> None:
         super().__init__(dim, width, edge_dim=dim, add_self_loops=False, bias=False)
@@ -42,13 +42,13 @@ ATTENTIONS: dict[str, type[nn.Module]] = {
 
 
 class ReplacementConv(nn.Module):
-    """A GRASS layer whose nodes are aggregated by GAT, GatedGCN or Transformer attention.
+    """A GRASS layer that aggregates nodes by GAT, GatedGCN or Transformer attention.
 
     Args:
         dim: Width d of nodes and edges.
         attention: ``"gat"``, ``"gatedgcn"`` or ``"transformer"``.
-        attention_dim: Width h of the aggregated nodes before their output map; if not given, the
-            one whose number of parameters is nearest to that of a GRASS layer.
+        attention_dim: Width h of the aggregated nodes before their output map; by default the
+            width with the number of parameters nearest to that of a GRASS layer.
         residual_scale: α.
         norm: As for :class:`~grass_gnn.GRASSConv`.
         output_bias: As for :class:`~grass_gnn.GRASSConv`.
@@ -69,7 +69,7 @@ class ReplacementConv(nn.Module):
         width = attention_dim or matching_width(dim, attention)
         self.residual_scale = residual_scale
         self.aggregate = ATTENTIONS[attention](dim, width)
-        self.node_in = init_linear(nn.Linear(dim, 2 * dim, bias=False))  # edge←head, edge←tail
+        self.node_in = init_linear(nn.Linear(dim, 2 * dim, bias=False))  # edge←head | edge←tail
         self.edge_in = init_linear(nn.Linear(dim, dim, bias=False))  # edge←edge
         self.node_bias = nn.Parameter(torch.zeros(width))
         self.edge_bias = nn.Parameter(torch.zeros(dim))
@@ -77,6 +77,16 @@ class ReplacementConv(nn.Module):
         self.edge_out = init_linear(nn.Linear(dim, dim, bias=output_bias))
         self.node_norm = make_norm(norm, dim)
         self.edge_norm = make_norm(norm, dim)
+
+    def reset_parameters(self) -> None:
+        """Reinitialise all weights and discard the statistics of the norms."""
+        self.aggregate.reset_parameters()  # type: ignore[operator]
+        for linear in (self.node_in, self.edge_in, self.node_out, self.edge_out):
+            init_linear(linear)
+        nn.init.zeros_(self.node_bias)
+        nn.init.zeros_(self.edge_bias)
+        self.node_norm.reset_parameters()
+        self.edge_norm.reset_parameters()
 
     def forward(
         self,
@@ -100,7 +110,7 @@ class ReplacementConv(nn.Module):
 
 @cache
 def matching_width(dim: int, attention: str) -> int:
-    """The width of a replacement attention that gives a layer about 9d² + 2d parameters."""
+    """The width with which a layer has about 9d² + 2d parameters, as many as a GRASS layer."""
 
     def excess(width: int) -> int:
         with torch.device("meta"):

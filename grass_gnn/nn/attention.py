@@ -1,8 +1,10 @@
-"""GRASS layers with their norms as one fused operation."""
+"""The GRASS layer, and how several of them run as one fused operation."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,10 +44,10 @@ def fused_layers(
     flip: bool = False,
     first: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Run layers of equal settings on nodes [N, d] and edges [E, d].
+    """Run layers with the same settings on nodes [N, d] and edges [E, d] in one fused operation.
 
-    The first of them is number ``first`` of the model. Statistics of batch norms are used,
-    or added up, as the norms themselves would.
+    ``first`` is the number of the first layer in the model. Statistics of batch norms are used or
+    collected as the norms themselves would do.
     """
     norms = [norm for layer in layers for norm in (layer.node_norm, layer.edge_norm)]
     given = [stored for norm in norms if (stored := norm.fused_statistics()) is not None]
@@ -71,31 +73,40 @@ def fused_layers(
 
 
 class GRASSConv(nn.Module):
-    r"""Attention that lives on the edges, from *Greener GRASS*, equations (7) to (14).
+    r"""The edge-based attention layer of *Greener GRASS*, equations (7) to (14).
 
-    The weight of an edge in the sum over the in-edges of a node is a softmax, channel by channel,
-    of a linear map of the edge's own representation; edges are updated from both of their ends:
+    The attention weight of an edge is a softmax over the in-edges of a node, separately for each
+    channel, of a linear map of the edge's own representation. Edges are updated from both of their
+    ends:
 
     .. math::
         \tilde x_j = W_1 x_j + \sum_{i \to j} a_{ij} \odot (W_2 x_i + W_3 e_{ij}), \qquad
         \tilde e_{ij} = W_4 e_{ij} + W_5 x_i + W_6 x_j, \qquad
         a_{ij} = \operatorname{softmax}_i(W_7 e_{ij})
 
-    followed, for both, by ``norm(v + α W mish(ṽ + b))``. GRASS exchanges head and tail of every
-    edge between one layer and the next (``edge_index.flip(0)``), and gives every node a self-loop:
+    followed, for both, by ``norm(v + α W mish(ṽ + b))``. GRASS swaps the head and tail of every
+    edge from one layer to the next (``edge_index.flip(0)``) and adds a self-loop to every node;
     both are left to the caller.
 
     Args:
         dim: Width d of nodes and edges.
         residual_scale: α.
-        edge_removal: Probability that random edge removal drops a score in training.
+        edge_removal: Probability with which random edge removal drops a score in training.
         norm: ``"batch"``, ``"layer"``, ``"layer-graph"``, ``"instance"`` or ``"none"``.
-        output_bias: Whether the output maps have a bias (useless before a batch norm).
+        output_bias: Whether the output maps have a bias (a batch norm would remove it).
 
     Shapes:
-        - **inputs**: nodes [N, d], ``edge_index`` [2, E], edges [E, d], ``batch`` [N] if the norm
-          is by graph
-        - **outputs**: nodes [N, d], edges [E, d], and attention weights [E, d] on request
+        - **input**: nodes [N, d], ``edge_index`` [2, E], edges [E, d], ``batch`` [N] for norms that
+          work graph by graph
+        - **output**: nodes [N, d], edges [E, d], and attention weights [E, d] if asked for
+
+    Example:
+        >>> conv = GRASSConv(32)
+        >>> x, edge_attr = torch.randn(4, 32), torch.randn(6, 32)
+        >>> edge_index = torch.tensor([[0, 1, 2, 3, 0, 2], [1, 2, 3, 0, 0, 2]])
+        >>> x, edge_attr = conv(x, edge_index, edge_attr)
+        >>> x.shape, edge_attr.shape
+        (torch.Size([4, 32]), torch.Size([6, 32]))
     """
 
     def __init__(
@@ -113,16 +124,15 @@ class GRASSConv(nn.Module):
             raise ValueError(f"edge_removal is a probability below 1, not {edge_removal}")
         if output_bias and norm == "batch":
             raise ValueError(
-                "batch norm removes output biases: choose another norm or none of them"
+                "a batch norm removes output biases: choose another norm, or output_bias=False"
             )
         self.dim = dim
         self.residual_scale = residual_scale
         self.edge_removal = edge_removal
         self.norm = norm
-        self.node_in = nn.Linear(
-            dim, 4 * dim, bias=False
-        )  # tail←tail, tail←head, edge←head, edge←tail
-        self.edge_in = nn.Linear(dim, 3 * dim, bias=False)  # edge←edge, tail←edge, attn←edge
+        # Rows: tail←tail | tail←head | edge←head | edge←tail, and edge←edge | tail←edge | attn←edge
+        self.node_in = nn.Linear(dim, 4 * dim, bias=False)
+        self.edge_in = nn.Linear(dim, 3 * dim, bias=False)
         self.node_bias = nn.Parameter(torch.zeros(dim))
         self.edge_bias = nn.Parameter(torch.zeros(dim))
         self.node_out = nn.Linear(dim, dim, bias=output_bias)
@@ -132,7 +142,7 @@ class GRASSConv(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Reinitialise all weights and discard the statistics of the norms."""
         for linear in (self.node_in, self.edge_in, self.node_out, self.edge_out):
             init_linear(linear)
         nn.init.zeros_(self.node_bias)
@@ -142,7 +152,7 @@ class GRASSConv(nn.Module):
 
     @property
     def weights(self) -> LayerWeights:
-        """The parameters as the layer's operation takes them."""
+        """The parameters in the form that ``ops`` expects."""
         return LayerWeights(
             self.node_in.weight,
             self.edge_in.weight,
@@ -155,7 +165,7 @@ class GRASSConv(nn.Module):
         )
 
     def removal(self, e: Tensor) -> Tensor | None:
-        """What scores of edges [E, d] are multiplied with in training: 0 or 1/(1 − p) [E, d]."""
+        """Factors of the edges' scores [E, d] in training: 0 or 1/(1 − p), drawn at random."""
         if not self.training or self.edge_removal == 0:
             return None
         return nn.functional.dropout(torch.ones_like(e), self.edge_removal)
@@ -168,23 +178,31 @@ class GRASSConv(nn.Module):
         batch: Tensor | None = None,
         num_graphs: int | None = None,
         keep: Tensor | None = None,
-        return_attention: bool = False,
-    ) -> tuple[Tensor, ...]:
+        return_attention_weights: bool = False,
+        **deprecated: bool,
+    ) -> tuple[Any, ...]:
         """Update nodes and edges.
 
         Args:
             x: Node representations [N, d].
             edge_index: Head and tail of each edge [2, E].
             edge_attr: Edge representations [E, d].
-            batch: The graph of each node [N]; one graph if not given.
+            batch: The graph of each node [N]; a single graph if not given.
             num_graphs: Number of graphs in ``batch``; counted if not given.
-            keep: Random edge removal [E, d] to use instead of a fresh one.
-            return_attention: Also return the attention weights, row by row those of the edges.
+            keep: Factors of random edge removal [E, d], instead of freshly drawn ones.
+            return_attention_weights: Also return ``(edge_index, weights)``, with the attention
+                weights [E, d] of the edges.
+
+        Returns:
+            Nodes [N, d] and edges [E, d], and the pair with the attention weights if asked for.
         """
+        if deprecated:
+            return self._deprecated_forward(
+                (x, edge_index, edge_attr, batch, num_graphs, keep), deprecated
+            )
         x, edge_attr = keep_precision(self, x, edge_attr)
-        plain = (
-            keep is not None or return_attention or (batch is not None and self.node_norm.by_graph)
-        )
+        by_graph = batch is not None and self.node_norm.by_graph
+        plain = keep is not None or return_attention_weights or by_graph
         if not plain and use_native(x, self.node_norm.fused_name, edge_attr):
             order = edge_order(edge_index, x.size(0))
             return fused_layers([self], x, edge_attr, edge_index, order)
@@ -197,7 +215,23 @@ class GRASSConv(nn.Module):
         out = grass_layer(x, edge_attr, edge_index, self.weights, self.residual_scale, keep)
         x = self.node_norm(out.x, batch, num_graphs)
         e = self.edge_norm(out.e, batch[edge_index[1]], num_graphs)
-        return (x, e, out.attention) if return_attention else (x, e)
+        return (x, e, (edge_index, out.attention)) if return_attention_weights else (x, e)
+
+    def _deprecated_forward(
+        self, inputs: tuple[Any, ...], deprecated: dict[str, bool]
+    ) -> tuple[Any, ...]:
+        """``return_attention=True`` used to return the attention weights alone."""
+        wanted = deprecated.pop("return_attention", False)
+        if deprecated:
+            raise TypeError(f"GRASSConv got an unexpected argument {next(iter(deprecated))!r}")
+        warnings.warn(
+            "return_attention is deprecated: use return_attention_weights, "
+            "which returns (edge_index, weights)",
+            DeprecationWarning,
+            stacklevel=5,
+        )
+        out = self(*inputs, return_attention_weights=wanted)
+        return (*out[:2], out[2][1]) if wanted else out
 
     def __repr__(self) -> str:
         return (

@@ -1,4 +1,4 @@
-"""From features and encodings to the first representations, equations (1) to (4)."""
+"""Initial representations from features and encodings, equations (1) to (4)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from grass_gnn.config import FeatureConfig
 from grass_gnn.nn.init import init_linear, uniform_
 from grass_gnn.nn.norm import InputNorm
 
-EXTRA_EDGES = 2  # self-loops and added edges: categories, or indicator columns, of their own
+EXTRA_EDGES = 2  # self-loops and added edges have categories, or indicator columns, of their own
 
 
 class IndexEmbedding(nn.Module):
-    """Categories: one table a column, summed. Edges have two more rows in each table.
+    """Categorical features: the sum of one embedding per column.
 
     Args:
         sizes: Number of categories of each column.
-        dim: Width of the result.
-        extra: Rows for kinds of edges beyond the input's.
+        dim: Width d of the result.
+        extra: Further rows in each table, for self-loops and added edges.
     """
 
     def __init__(self, sizes: list[int], dim: int, extra: int = 0) -> None:
@@ -28,14 +28,14 @@ class IndexEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the tables anew, so that their sum has unit variance."""
+        """Reinitialise the tables such that their sum has unit variance."""
         for table in self.tables:
             uniform_(table.weight, len(self.sizes))  # type: ignore[arg-type]
 
     def forward(self, index: Tensor, kind: Tensor | None = None) -> Tensor:
-        """Sum the rows that the columns of ``index`` [M, columns] choose → [M, d].
+        """Sum the embeddings of ``index`` [M, columns] → [M, d].
 
-        Rows of ``kind`` [M] above zero (self-loops, added edges) take the tables' extra rows.
+        Where ``kind`` [M] is above zero (self-loops, added edges), the extra rows are used instead.
         """
         total = torch.zeros((), device=index.device)
         for column, (size, table) in enumerate(zip(self.sizes, self.tables, strict=True)):
@@ -47,9 +47,9 @@ class IndexEmbedding(nn.Module):
 
 
 class LinearEmbedding(nn.Module):
-    """Continuous features: batch norm, then a linear map; one-hot ones: a bias-free linear map.
+    """Continuous features: batch norm, then a linear map. One-hot features: a linear map, no bias.
 
-    Edges have an indicator column for each kind of edge beyond the input's.
+    Edges have further indicator columns, for self-loops and added edges.
     """
 
     def __init__(self, columns: int, dim: int, extra: int = 0, one_hot: bool = False) -> None:
@@ -61,7 +61,9 @@ class LinearEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew; a one-hot row picks one column, so its fan-in is one."""
+        """Reinitialise the weights; a one-hot row selects one column, so its fan-in is one."""
+        if isinstance(self.norm, InputNorm):
+            self.norm.reset_parameters()
         init_linear(self.linear)
         if self.one_hot:
             uniform_(self.linear.weight, 1)
@@ -90,6 +92,10 @@ class FeatureEmbedding(nn.Module):
         else:
             self.embedding = IndexEmbedding(features.categories, dim, extra)
 
+    def reset_parameters(self) -> None:
+        """Reinitialise the embedding."""
+        self.embedding.reset_parameters()
+
     def forward(self, features: Tensor | None, num_rows: int, kind: Tensor | None = None) -> Tensor:
         """Embed features [M, columns] → [M, d]; graphs without features share one category."""
         if not self.has_features:
@@ -108,6 +114,11 @@ class EncodingEmbedding(nn.Module):
         super().__init__()
         self.norm = InputNorm(columns)
         self.linear = init_linear(nn.Linear(columns, dim))
+
+    def reset_parameters(self) -> None:
+        """Reinitialise the weights and discard the statistics of the norm."""
+        self.norm.reset_parameters()
+        init_linear(self.linear)
 
     def forward(self, encoding: Tensor) -> Tensor:
         """Map encodings [M, columns] → [M, d]."""

@@ -11,10 +11,10 @@ from grass_gnn.nn.init import init_linear
 
 
 class GraphPooling(nn.Module):
-    """Nodes, existing edges (with self-loops) and added edges, summed apart: equation (15).
+    """Separate sums over nodes, existing edges (with self-loops) and added edges: equation (15).
 
-    Sums are divided by constants, their nominal sizes over the training set, so that a head sees
-    numbers near one; mean pooling divides by each graph's own counts instead.
+    The sums are divided by constants, the average numbers of rows in the training set, so that the
+    head sees values near one. Mean pooling divides by each graph's own counts instead.
     """
 
     scales: Tensor
@@ -22,9 +22,13 @@ class GraphPooling(nn.Module):
     def __init__(self, mode: str = "sum") -> None:
         super().__init__()
         if mode not in ("sum", "mean"):
-            raise ValueError(f"pooling is sum or mean, not {mode!r}")
+            raise ValueError(f"pooling must be sum or mean, not {mode!r}")
         self.mode = mode
         self.register_buffer("scales", torch.ones(3))
+
+    def reset_parameters(self) -> None:
+        """Reset the constants to one; :meth:`set_scales` sets them."""
+        self.scales.fill_(1.0)
 
     def set_scales(self, mean_nodes: float, mean_input_edges: float, mean_added: float) -> None:
         """Set the constants from averages over the graphs of a training set."""
@@ -40,7 +44,7 @@ class GraphPooling(nn.Module):
         edges = e.new_zeros(2 * num_graphs, e.size(1)).index_add(0, block, e)
         pooled = torch.stack([nodes, *edges.view(2, num_graphs, -1)], dim=1)  # [B, 3, d]
         if self.mode == "mean":
-            # Not bincount, whose size torch.export cannot know.
+            # Not bincount: torch.export does not know the size of its result.
             rows = torch.cat([batch.node_graph, block + num_graphs])  # [N + E] in 0 … 3B − 1
             counts = rows.new_zeros(3 * num_graphs).index_add(0, rows, torch.ones_like(rows))
             return (pooled / counts.view(3, -1).clamp(min=1).t().unsqueeze(2)).flatten(1)
@@ -48,7 +52,7 @@ class GraphPooling(nn.Module):
 
 
 class TaskHead(nn.Module):
-    """A linear map, or a gated hidden layer beside a skip connection.
+    """A linear map, or a gated hidden layer with a skip connection.
 
     W_o [y ‖ (W_v y + b_v) ⊙ mish(W_g y + b_g)] + b_o
     """
@@ -58,6 +62,12 @@ class TaskHead(nn.Module):
         self.value = init_linear(nn.Linear(width, hidden)) if hidden else None
         self.gate = init_linear(nn.Linear(width, hidden)) if hidden else None
         self.out = init_linear(nn.Linear(width + hidden, outputs))
+
+    def reset_parameters(self) -> None:
+        """Reinitialise all weights."""
+        for linear in (self.value, self.gate, self.out):
+            if linear is not None:
+                init_linear(linear)
 
     def forward(self, y: Tensor) -> Tensor:
         """Map representations [M, width] → [M, outputs]."""

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 def uniform_(weight: Tensor, fan_in: int) -> None:
-    """Fill weights [out, fan-in] with uniform numbers of variance 1 / fan-in: ±√(3 / fan-in)."""
+    """Fill weights [out, fan-in] uniformly from ±√(3 / fan-in), which has variance 1 / fan-in."""
     bound = (3.0 / fan_in) ** 0.5
     nn.init.uniform_(weight, -bound, bound)
 

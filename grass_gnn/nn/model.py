@@ -1,18 +1,19 @@
 """GRASS: head(pool(layers(embed(graph)))).
 
-With the paper in hand: :class:`GRASS` is its Figure 1, ``attention.py`` equations (7) to (14).
+:class:`GRASS` is Figure 1 of the paper; ``attention.py`` has equations (7) to (14).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from grass_gnn.config import GRASSConfig
+from grass_gnn.config import FeatureConfig, GRASSConfig
 from grass_gnn.data.batch import GraphBatch, as_data, batch_from_data
 from grass_gnn.encoding import make_encoding
 from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
@@ -22,23 +23,62 @@ from grass_gnn.nn.stack import LayerStack
 
 
 class GRASS(nn.Module):
-    """Graph Attention with Stochastic Structures.
+    """Graph Attention with Stochastic Structures (*Greener GRASS*).
+
+    A model is built either from a configuration or from its dimensions. Graphs are encoded and
+    rewired by the model itself, unless transforms have done so before.
 
     Args:
-        config: The configuration, such as ``GRASSConfig.preset("zinc")``.
+        config: A configuration, such as ``GRASSConfig.preset("zinc")``; without it, the other
+            arguments describe the model.
+        in_channels: Number of continuous node features, or for categorical ones a list with the
+            number of categories of each column; ``None`` for graphs without node features.
+        hidden_channels: Width d of nodes and edges.
+        num_layers: Number of layers.
+        out_channels: Number of outputs.
+        edge_channels: As ``in_channels``, for edges.
+        level: What is predicted for: ``"graph"``, ``"node"`` or ``"edge"``.
+        **settings: Further settings of ``GRASSConfig``, by dotted name, or by name alone for those
+            of ``model``: ``norm="instance"``, ``**{"rewiring.degree": 3}``.
 
     Example:
         >>> model = GRASS(GRASSConfig.preset("zinc"))
         >>> sum(p.numel() for p in model.parameters())
         496545
+        >>> GRASS(in_channels=[28], edge_channels=[4], hidden_channels=16, num_layers=2)
+        GRASS(in_channels=[28], hidden_channels=16, num_layers=2, out_channels=1, \
+edge_channels=[4], level='graph')
     """
 
     target_scale: Tensor
     target_shift: Tensor
 
-    def __init__(self, config: GRASSConfig) -> None:
+    def __init__(
+        self,
+        config: GRASSConfig | None = None,
+        *,
+        in_channels: int | Sequence[int] | None = None,
+        hidden_channels: int | None = None,
+        num_layers: int | None = None,
+        out_channels: int | None = None,
+        edge_channels: int | Sequence[int] | None = None,
+        level: str | None = None,
+        **settings: Any,
+    ) -> None:
         super().__init__()
-        self.config = config
+        given = {
+            **_feature_settings("nodes", in_channels),
+            **_feature_settings("edges", edge_channels),
+            "model.dim": hidden_channels,
+            "model.layers": num_layers,
+            "task.outputs": out_channels,
+            "task.level": level,
+            **{name if "." in name else f"model.{name}": v for name, v in settings.items()},
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        if config is not None and given:
+            raise TypeError("GRASS takes a configuration or keyword arguments, not both")
+        self.config = config = GRASSConfig().override(given) if config is None else config
         dim, level = config.model.dim, config.task.level
         self.encoding = make_encoding(config.encoding)
         self.node_features = FeatureEmbedding(config.input.nodes, dim, edges=False)
@@ -55,11 +95,31 @@ class GRASS(nn.Module):
         self.register_buffer("target_scale", torch.tensor(config.task.target_scale))
         self.register_buffer("target_shift", torch.tensor(config.task.target_shift))
 
-    def forward(self, graphs: GraphBatch | Data | Sequence[Data]) -> Tensor:
-        """Predict from a batch: [B, outputs] for graphs, [N, …] for nodes, [E, …] for input edges.
+    def reset_parameters(self) -> None:
+        """Reinitialise all weights, and reset statistics and constants to those of a new model."""
+        for part in self.children():
+            part.reset_parameters()  # type: ignore[operator]
+        self.target_scale.copy_(torch.tensor(self.config.task.target_scale))
+        self.target_shift.copy_(torch.tensor(self.config.task.target_shift))
 
-        Regressions are in the units of the targets, classifications are logits. PyG graphs are
-        encoded and rewired on the way where that was not done before.
+    def __repr__(self) -> str:
+        config = self.config
+        nodes, edges = _channels(config.input.nodes), _channels(config.input.edges)
+        return (
+            f"{type(self).__name__}(in_channels={nodes}, hidden_channels={config.model.dim}, "
+            f"num_layers={config.model.layers}, out_channels={config.task.outputs}, "
+            f"edge_channels={edges}, level={config.task.level!r})"
+        )
+
+    def forward(self, graphs: GraphBatch | Data | Sequence[Data]) -> Tensor:
+        """Predict [B, outputs] for graphs, [N, outputs] for nodes or [E, outputs] for input edges.
+
+        Args:
+            graphs: A ``Data``, a ``Batch`` or a list of graphs, which are encoded and rewired where
+                transforms have not done so before; or a prepared :class:`GraphBatch`.
+
+        Returns:
+            For regression, values in the units of the targets; for classification, logits.
         """
         batch = self.prepare(graphs)
         x, e = self.represent(batch)
@@ -125,15 +185,31 @@ class GRASS(nn.Module):
         return batch, self.layers.attention(*self.embed(batch), batch)
 
 
-# What turns a graph into the representations of its nodes and edges; the rest serves the head.
+def _feature_settings(of: str, channels: int | Sequence[int] | None) -> dict[str, Any]:
+    if channels is None:
+        return {}
+    if isinstance(channels, int):
+        return {f"input.{of}.kind": "continuous", f"input.{of}.sizes": [channels]}
+    return {f"input.{of}.kind": "index", f"input.{of}.sizes": list(channels)}
+
+
+def _channels(features: FeatureConfig) -> int | list[int] | None:
+    """What ``in_channels`` or ``edge_channels`` would be for these features."""
+    if features.kind == "none":
+        return None
+    return features.num_columns if features.is_float else features.categories
+
+
+# The parts that compute representations of nodes and edges; the others belong to the head.
 BODY = ("node_features", "edge_features", "node_encoding", "edge_encoding", "layers")
 
 
 class FrozenGRASS(GRASS):
-    """A GRASS of which only the head is trained.
+    """A GRASS with a frozen body and a trainable head.
 
-    Its layers stay as they predict, in training too: no edge removal, and norms that use, and never
-    change, the statistics they came with. So a graph is represented just as it was before.
+    The body stays in evaluation mode, also in training: no edge removal, and norms that use the
+    statistics they were loaded with and never change them. So the representation of a graph stays
+    what it was.
     """
 
     def __init__(self, config: GRASSConfig) -> None:
@@ -147,7 +223,7 @@ class FrozenGRASS(GRASS):
 
     @property
     def body(self) -> list[nn.Module]:
-        """The parts that are frozen."""
+        """The frozen parts."""
         return [part for name in BODY if (part := getattr(self, name)) is not None]
 
     def train(self, mode: bool = True) -> FrozenGRASS:

@@ -1,4 +1,4 @@
-"""The layers of GRASS, one after the other, by whichever implementation is the fastest here."""
+"""The layers of GRASS one after the other, fused where possible."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from grass_gnn.ops import use_native
 
 
 class LayerStack(nn.Module):
-    """L layers; head and tail of every edge are exchanged from one layer to the next."""
+    """L layers; every second one sees the edges with head and tail swapped."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.flip = config.flip
         self.checkpoint = config.checkpoint
         self.layers = nn.ModuleList(make_layer(config) for _ in range(config.layers))
+
+    def reset_parameters(self) -> None:
+        """Reinitialise all layers."""
+        for layer in self.layers:
+            layer.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Update nodes [N, d] and edges [E, d] through all layers."""
@@ -29,7 +34,7 @@ class LayerStack(nn.Module):
         for first in range(0, len(self.layers), step):
             last = min(first + step, len(self.layers))
             if self.checkpoint and torch.is_grad_enabled():
-                # Only the ends of a segment are kept; the backward pass runs it again.
+                # Only the inputs of a segment are kept; the backward pass recomputes the rest.
                 x, e = checkpoint(self.segment, x, e, batch, first, last, use_reentrant=False)
             else:
                 x, e = self.segment(x, e, batch, first, last)
@@ -50,23 +55,26 @@ class LayerStack(nn.Module):
 
     @torch.no_grad()
     def attention(self, x: Tensor, e: Tensor, batch: GraphBatch) -> Tensor:
-        """Attention weights of every layer [L, E, d], rows keyed to ``batch.edge_index``.
+        """Attention weights of every layer [L, E, d], in the order of ``batch.edge_index``.
 
-        In flipped layers (odd numbers, from 0) the weight of an edge is that of its head's sum.
+        In flipped layers (those with odd numbers, counting from 0) the softmax is over the
+        out-edges of a node instead of its in-edges.
         """
         x, e = keep_precision(self, x, e)
         weights = []
         for number, layer in enumerate(self.layers):
             if not isinstance(layer, GRASSConv):
-                raise ValueError("attention weights by edge are those of GRASS attention alone")
+                raise ValueError("only GRASS attention has attention weights for every channel")
             edges = batch.edge_index.flip(0) if self.flip and number % 2 else batch.edge_index
-            x, e, a = layer(x, edges, e, batch.node_graph, batch.num_graphs, return_attention=True)
+            x, e, (_, a) = layer(
+                x, edges, e, batch.node_graph, batch.num_graphs, return_attention_weights=True
+            )
             weights.append(a)
         return torch.stack(weights)
 
 
 def make_layer(config: ModelConfig) -> GRASSConv | ReplacementConv:
-    """One layer of the configured kind."""
+    """A layer of the configured kind."""
     if config.attention == "grass":
         return GRASSConv(
             config.dim, config.residual_scale, config.edge_removal, config.norm, config.output_bias

@@ -98,5 +98,5 @@ def test_a_layer_on_its_own_keeps_the_precision_of_its_weights(dtypes):
     edge_index = torch.randint(5, (2, 12))
     with torch.autocast("cpu", torch.bfloat16):
         for attention in (False, True):
-            out = conv(x, edge_index, e, return_attention=attention)
+            out = conv(x, edge_index, e, return_attention_weights=attention)
             assert out[0].dtype == out[1].dtype == torch.float32

@@ -51,7 +51,8 @@ def test_layer_is_the_sum_over_edges_of_the_specification():
     for k in range(len(e)):
         tilde = ee @ e[k] + eh @ x[edge_index[0, k]] + et @ x[edge_index[1, k]]
         new_e[k] = e[k] + alpha * (w.edge_out @ mish(tilde + w.edge_bias))
-    found = conv(x, edge_index, e, keep=keep, return_attention=True)
+    *found, (_, attention) = conv(x, edge_index, e, keep=keep, return_attention_weights=True)
+    found.append(attention)
     for value, expected in zip(found, (new_x, new_e, weights), strict=True):
         assert torch.allclose(value, expected, atol=1e-12)
 
@@ -139,7 +140,9 @@ def test_fused_and_reference_layers_agree():
     conv = GRASSConv(16).eval()
     x, edge_index, e = layer_input(30, 100, 16)
     fused = conv(x, edge_index, e)
-    *plain, _ = conv(x, edge_index, e, return_attention=True)  # the reference keeps the weights
+    *plain, _ = conv(
+        x, edge_index, e, return_attention_weights=True
+    )  # the reference keeps the weights
     for a, b in zip(fused, plain, strict=True):
         assert torch.allclose(a, b, atol=1e-4)
 

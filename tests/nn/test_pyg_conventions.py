@@ -1,0 +1,332 @@
+"""The model and its parts as a PyG user has them: loaders, copies, files, compilers, precisions."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.loader import DataLoader
+from torch_geometric.transforms import Compose
+
+from grass_gnn import (
+    GRASS,
+    AddDegree,
+    AddRandomRegularEdges,
+    AddRRWP,
+    GRASSConfig,
+    GRASSConv,
+    GrassError,
+)
+from grass_gnn.nn.norm import collect_statistics
+
+
+def ring(num_nodes, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    nodes = torch.arange(num_nodes)
+    edges = torch.stack([nodes, (nodes + 1) % num_nodes])
+    edges = torch.cat([edges, edges.flip(0)], dim=1)
+    return Data(
+        x=torch.randn(num_nodes, 4, generator=generator),
+        edge_index=edges,
+        edge_attr=torch.randn(edges.size(1), 2, generator=generator),
+        y=torch.randn(1, 1, generator=generator),
+    )
+
+
+def graphs():
+    return [ring(n, n) for n in (4, 7, 5, 6)]
+
+
+def make_model(**changes):
+    torch.manual_seed(0)
+    settings = {"encoding.steps": 3, "rewiring.degree": 2, "rewiring.when": "graph"}
+    dimensions = {"in_channels": 4, "edge_channels": 2, "hidden_channels": 8, "num_layers": 3,
+                  "out_channels": 1, "head_hidden": 6}  # fmt: skip
+    return GRASS(**{**dimensions, **settings, **changes})
+
+
+@pytest.fixture
+def model():
+    """With collected statistics, so that graphs do not depend on the others of their batch."""
+    model = make_model()
+    model.train()(Batch.from_data_list(graphs()))
+    with torch.no_grad(), collect_statistics(model):
+        model(Batch.from_data_list(graphs()))
+    return model
+
+
+@pytest.fixture
+def conv():
+    return GRASSConv(8).eval()
+
+
+def conv_input(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(6, 8, generator=generator).to(dtype)
+    edge_attr = torch.randn(15, 8, generator=generator).to(dtype)
+    return x, torch.randint(6, (2, 15), generator=generator), edge_attr
+
+
+class Rings(InMemoryDataset):
+    """As in PyG's tutorial, with a ``pre_transform`` that is cached on disk."""
+
+    processed_file_names = "data.pt"
+
+    def __init__(self, root, transform=None, pre_transform=None):
+        super().__init__(root, transform, pre_transform)
+        self.load(self.processed_paths[0])
+
+    def process(self):
+        made = graphs()
+        if self.pre_transform is not None:
+            made = [self.pre_transform(data) for data in made]
+        self.save(made, self.processed_paths[0])
+
+
+# Constructors
+
+
+def test_constructor_by_dimensions_is_the_one_by_configuration():
+    config = GRASSConfig().override(
+        {"input.nodes.kind": "continuous", "input.nodes.sizes": [4], "input.edges.kind": "index",
+         "input.edges.sizes": [3, 2], "model.dim": 16, "model.layers": 2, "task.outputs": 5,
+         "task.level": "node", "model.norm": "instance", "rewiring.degree": 3}
+    )  # fmt: skip
+    model = GRASS(
+        in_channels=4, edge_channels=[3, 2], hidden_channels=16, num_layers=2, out_channels=5,
+        level="node", norm="instance", **{"rewiring.degree": 3},
+    )  # fmt: skip
+    assert model.config == config
+    assert model.state_dict().keys() == GRASS(config).state_dict().keys()
+    data = Data(x=torch.randn(3, 4), edge_index=torch.tensor([[0, 1], [1, 2]]),
+                edge_attr=torch.tensor([[0, 1], [2, 0]]))  # fmt: skip
+    assert model(data).shape == (3, 5)
+    assert GRASS(num_layers=1)(Data(edge_index=data.edge_index, num_nodes=3)).shape == (1, 1)
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(TypeError, match="not both"):
+        GRASS(GRASSConfig(), num_layers=2)
+    with pytest.raises(GrassError, match="num_heads"):
+        GRASS(in_channels=4, num_heads=8)
+    with pytest.raises(GrassError, match="level"):
+        GRASS(level="subgraph")
+    with pytest.raises(TypeError, match="edge_weight"):
+        GRASSConv(8)(*conv_input(), edge_weight=True)
+
+
+def test_repr_is_one_line(model, conv):
+    for module in (model, conv):
+        assert "\n" not in repr(module)
+    expected = "GRASS(in_channels=4, hidden_channels=8, num_layers=3, out_channels=1, "
+    assert repr(model) == expected + "edge_channels=2, level='graph')"
+    rebuilt = eval(repr(model).replace(")", ", head_hidden=6, **{'encoding.steps': 3})"))
+    assert rebuilt.state_dict().keys() == model.state_dict().keys()
+
+
+def test_reset_parameters_gives_a_model_as_if_new(model):
+    with torch.device("meta"):
+        empty = make_model()
+    for module in (model, empty.to_empty(device="cpu")):
+        if module is not model:
+            for tensor in module.state_dict().values():
+                tensor.fill_(7)
+        module.reset_parameters()
+        fresh = make_model().state_dict()
+        assert {k: v.shape for k, v in module.state_dict().items()} == {
+            k: v.shape for k, v in fresh.items()
+        }
+        for name, buffer in module.named_buffers():
+            assert torch.equal(buffer, fresh[name]), name
+        for name, parameter in module.named_parameters():
+            bound = fresh[name].abs().max() * 2 + 1e-6
+            assert parameter.abs().max() <= bound, name
+        assert torch.isfinite(module(graphs())).all()
+
+
+# Data in, predictions out
+
+
+def test_data_batch_list_and_loader_agree(model):
+    whole = model(Batch.from_data_list(graphs()))
+    assert whole.shape == (4, 1)
+    assert torch.allclose(model(graphs()), whole)
+    each = torch.cat([model(data) for data in graphs()])
+    loaded = torch.cat([model(batch) for batch in DataLoader(graphs(), batch_size=3)])
+    assert torch.allclose(each, whole, atol=1e-5)
+    assert torch.allclose(loaded, whole, atol=1e-5)
+
+
+def test_batch_round_trip(model):
+    batch = Batch.from_data_list(graphs())
+    before = {
+        key: value.clone() for key, value in batch.to_dict().items() if torch.is_tensor(value)
+    }
+    model(batch)
+    assert before.keys() == {k for k, v in batch.to_dict().items() if torch.is_tensor(v)}
+    assert all(torch.equal(batch[key], value) for key, value in before.items())
+    again = Batch.from_data_list(batch.to_data_list())
+    assert torch.allclose(model(again), model(batch), atol=1e-6)
+    reordered = Batch.from_data_list(list(reversed(batch.to_data_list())))
+    assert torch.allclose(model(reordered).flip(0), model(batch), atol=1e-5)
+
+
+def test_transforms_in_compose_with_a_loader_of_workers(model):
+    transform = Compose([AddDegree(), AddRRWP(3), AddRandomRegularEdges(2)])
+    assert repr(transform).count("\n") <= 5
+    transformed = [transform(data.clone()) for data in graphs()]
+    loader = DataLoader(transformed, batch_size=2, num_workers=2, multiprocessing_context="fork")
+    found = torch.cat([model(batch) for batch in loader])
+    expected = torch.cat([model(Batch.from_data_list(transformed[i : i + 2])) for i in (0, 2)])
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_in_memory_dataset_caches_encodings(model, tmp_path):
+    pre_transform = Compose([AddDegree(), AddRRWP(3)])
+    dataset = Rings(tmp_path, pre_transform=pre_transform)
+    first = model(Batch.from_data_list(list(dataset)))
+    cached = Rings(tmp_path, pre_transform=pre_transform)
+    assert torch.equal(model(Batch.from_data_list(list(cached))), first)
+    assert torch.allclose(first, model(graphs()), atol=1e-5)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Rings(tmp_path, pre_transform=Compose([AddDegree(), AddRRWP(4)]))
+    assert any("pre_transform" in str(warning.message) for warning in caught)
+
+
+# Copies, files, processes
+
+
+def test_copies_and_pickles_predict_the_same(model, conv, tmp_path):
+    torch.save(model, tmp_path / "model.pt")
+    saved = torch.load(tmp_path / "model.pt", weights_only=False)
+    expected = model(graphs())
+    for other in (copy.deepcopy(model), copy.copy(model), pickle.loads(pickle.dumps(model)), saved):
+        assert torch.equal(other(graphs()), expected)
+    for other in (copy.deepcopy(conv), pickle.loads(pickle.dumps(conv))):
+        assert torch.equal(other(*conv_input())[0], conv(*conv_input())[0])
+    deep = copy.deepcopy(model)
+    deep.reset_parameters()
+    assert torch.equal(model(graphs()), expected)
+
+
+def test_state_dict_round_trip(model, tmp_path):
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    state = torch.load(tmp_path / "weights.pt", weights_only=True)
+    other = make_model().eval()
+    other.reset_parameters()
+    assert not torch.allclose(other(graphs()), model(graphs()))
+    assert other.load_state_dict(state) == ([], [])
+    assert torch.equal(other(graphs()), model(graphs()))
+    with torch.device("meta"):
+        third = make_model()
+    third.load_state_dict(state, assign=True)
+    assert torch.equal(third.eval()(graphs()), model(graphs()))
+
+
+def predict_in_process(model, data, path):
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        torch.save(model(data), path)
+
+
+def test_a_model_travels_to_a_spawned_process(model, tmp_path):
+    context = mp.get_context("spawn")
+    process = context.Process(
+        target=predict_in_process, args=(model, graphs(), tmp_path / "out.pt")
+    )
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+    assert torch.allclose(torch.load(tmp_path / "out.pt"), model(graphs()), atol=1e-6)
+
+
+# The layer
+
+
+def test_attention_weights_come_with_their_edges(conv):
+    x, edge_index, edge_attr = conv_input()
+    out_x, out_e, (edges, alpha) = conv(x, edge_index, edge_attr, return_attention_weights=True)
+    assert torch.equal(edges, edge_index)
+    assert alpha.shape == edge_attr.shape
+    total = torch.zeros(6, 8).index_add(0, edge_index[1], alpha)
+    present = torch.bincount(edge_index[1], minlength=6) > 0
+    assert torch.allclose(total[present], torch.ones_like(total[present]), atol=1e-3)
+    plain = conv(x, edge_index, edge_attr)
+    assert torch.allclose(out_x, plain[0], atol=1e-5)
+    assert torch.allclose(out_e, plain[1], atol=1e-5)
+    with pytest.warns(DeprecationWarning, match="return_attention_weights"):
+        *_, old = conv(x, edge_index, edge_attr, return_attention=True)
+    assert torch.equal(old, alpha)
+
+
+def test_precisions(conv):
+    exact = copy.deepcopy(conv).double()(*conv_input(torch.float64))[0]
+    assert exact.dtype == torch.float64
+    single = conv(*conv_input())[0]
+    assert single.dtype == torch.float32
+    assert torch.allclose(single.double(), exact, atol=1e-4)
+    low = copy.deepcopy(conv).bfloat16()(*conv_input(torch.bfloat16))[0]
+    assert low.dtype == torch.bfloat16
+    assert (low.double() - exact).norm() < 0.05 * exact.norm()
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = conv(*conv_input())[0]
+    assert (mixed.double() - exact).norm() < 0.05 * exact.norm()
+
+
+def test_a_whole_model_in_float64(model):
+    double = copy.deepcopy(model).double()
+    out = double(graphs())
+    assert out.dtype == torch.float64
+    assert torch.allclose(out, model(graphs()).double(), atol=1e-3)
+
+
+def test_derivatives(conv):
+    x, edge_index, edge_attr = conv_input()
+
+    def energy(x):
+        return conv(x, edge_index, edge_attr)[0].tanh().square().sum()
+
+    direction = torch.ones_like(x).cumsum(0)
+    _, slope = torch.func.jvp(energy, (x,), (direction,))
+    y = x.clone().requires_grad_()
+    (force,) = torch.autograd.grad(energy(y), y, create_graph=True)
+    assert torch.allclose(slope, (force * direction).sum(), rtol=1e-3, atol=1e-4)
+    force.square().sum().backward()
+    assert y.grad.abs().sum() > 0
+
+
+# Compilers
+
+
+def test_torch_compile_of_a_layer(conv):
+    torch._dynamo.reset()
+    compiled = torch.compile(conv, backend="eager", fullgraph=True)
+    for a, b in zip(compiled(*conv_input()), conv(*conv_input()), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_torch_compile_of_a_training_model_compiles_a_bounded_number_of_times():
+    torch._dynamo.reset()
+    model, count = make_model(num_layers=1), 0
+
+    def counting(graph, example_inputs):
+        nonlocal count
+        count += 1
+        return graph.forward
+
+    compiled = torch.compile(model.forward, backend=counting, dynamic=True)
+    batch = model.prepare(graphs())
+    for _ in range(6):
+        compiled(batch).sum().backward()
+    assert model.node_encoding.norm.num_batches == 6
+    assert count <= 3
+
+
+def test_torch_export_of_a_layer(conv):
+    exported = torch.export.export(conv, conv_input()).module()
+    for a, b in zip(exported(*conv_input()), conv(*conv_input()), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
