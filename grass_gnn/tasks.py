@@ -71,7 +71,7 @@ class Task(ABC):
     chart: ClassVar[Literal["scatter", "confusion"] | None] = None
     """How reports plot predictions against targets."""
     placeholder: ClassVar[float] = math.nan
-    """Stands for a missing target."""
+    """Value of a missing target."""
 
     def __init__(self, config: TaskConfig) -> None:
         self.config = config
@@ -89,7 +89,7 @@ class Task(ABC):
 
     @property
     def classes(self) -> int | None:
-        """Number of classes of which exactly one is true; None if outputs are no such classes."""
+        """Number of mutually exclusive classes; None if the outputs are not classes."""
         return None
 
     @property
@@ -99,14 +99,14 @@ class Task(ABC):
 
     @classmethod
     def count_outputs(cls, columns: int, classes: int) -> int:
-        """Number of outputs for targets with so many columns, or so many classes."""
+        """Number of outputs for targets with this many columns or classes."""
         return columns
 
     @classmethod
     def default_settings(
         cls, outputs: int, missing: bool = False, level: str = "graph"
     ) -> dict[str, Any]:
-        """Settings of a task of this kind on data of one's own, with the default loss and metric.
+        """Settings of a task of this kind with its default loss and metric.
 
         Args:
             outputs: Number of targets, labels or classes.
@@ -143,7 +143,7 @@ class Task(ABC):
     # Targets -------------------------------------------------------------------------------------
 
     def num_rows(self, graphs: int, nodes: int, edges: int) -> int:
-        """How many of these have targets of their own."""
+        """Number of graphs, nodes or edges that have targets, depending on the level."""
         return {"graph": graphs, "node": nodes, "edge": edges}[self.level]
 
     @property
@@ -157,7 +157,7 @@ class Task(ABC):
         return torch.float32
 
     def target_shape(self, rows: int) -> tuple[int, ...]:
-        """Shape of the targets of so many graphs, nodes or edges."""
+        """Shape of the targets of ``rows`` graphs, nodes or edges."""
         return (rows, self.outputs)
 
     def check_targets(self, y: Tensor, rows: int) -> Tensor:
@@ -174,14 +174,14 @@ class Task(ABC):
         if y.numel() != rows * columns:
             raise DataError(
                 f"The target y has shape {list(y.shape)}, "
-                f"but the task takes {columns} for each of {rows} {self.level}s."
+                f"but the task takes {columns} for each {self.level}, of which there are {rows}."
             )
         y = y.reshape(rows, columns)
         known = ~torch.isnan(y) if self.config.missing else torch.ones_like(y, dtype=torch.bool)
         if not bool(torch.isfinite(y[known].float()).all()):
             raise DataError("The target y is not finite.")
         if not bool(known.any()):
-            raise DataError("The target y is missing altogether.")
+            raise DataError("All values of the target y are missing.")
         if problem := self._problem(y, known):
             raise DataError(problem)
         return self.as_targets(y).to(self.target_type)
@@ -233,7 +233,7 @@ class Task(ABC):
         """Outputs that :meth:`activate` turns into these predictions."""
 
     def decide(self, mean: Tensor) -> Tensor:
-        """The answer, from averaged predictions [M, outputs]: the likeliest class [M], or all."""
+        """The answer from averaged predictions [M, outputs]: classes [M], or the values."""
         return mean
 
     def score(self, prediction: Tensor, target: Tensor, metric: str | None = None) -> float:
@@ -270,7 +270,7 @@ class Task(ABC):
         return [(f"{name}_{ending}", f"{name}_std") for name in targets]
 
     def answer_columns(self, targets: Sequence[str]) -> list[str]:
-        """Names of columns in front of them that hold the answer in words, if any."""
+        """Names of the columns before these that hold the answer in words, if any."""
         return []
 
     def answer_cells(self, mean: Tensor, classes: Sequence[str]) -> list[str]:
@@ -310,7 +310,7 @@ class ProbabilityTask(Task):
 
 
 class Regression(Task):
-    """Numbers, scaled and shifted by the model so that it learns standardised targets."""
+    """Numbers. The model scales and shifts its outputs, so that it learns standardised targets."""
 
     name = "regression"
     cells = "numbers"
@@ -377,7 +377,7 @@ class Regression(Task):
 
 
 class Classification(ProbabilityTask):
-    """One of several classes, by softmax."""
+    """One of several classes, with a softmax."""
 
     name = "classification"
     cells = "classes"
@@ -417,7 +417,7 @@ class Classification(ProbabilityTask):
 
     def _problem(self, y: Tensor, known: Tensor) -> str | None:
         if y.is_floating_point() and not torch.equal(y, y.round()):
-            return "The target y is not a whole number, which a class must be."
+            return "The target y is not a whole number, so it is no class."
         outside = (y < 0) | (y >= self.outputs)
         if bool(outside.any()):
             value, last = y[outside][0].item(), self.outputs - 1
@@ -520,7 +520,7 @@ class Classification(ProbabilityTask):
 
 
 class Multilabel(ProbabilityTask):
-    """Several labels, each true or not, by a sigmoid each."""
+    """Several labels that are true or false, with a sigmoid each."""
 
     name = "multilabel"
     cells: ClassVar[Cells] = "labels"
@@ -590,7 +590,7 @@ class Multilabel(ProbabilityTask):
 
 
 class Binary(Multilabel):
-    """One yes or no, or the second of two named classes."""
+    """One yes/no label, or one of two named classes: the probability of the second."""
 
     name = "binary"
     cells = "classes"
@@ -631,22 +631,22 @@ def make_task(config: TaskConfig) -> Task:
     return TASKS[config.kind](config)
 
 
-# Which kind of task given targets pose ------------------------------------------------------------
+# Inferring the kind of task from targets ---------------------------------------------------------
 
 
 class TargetColumn(NamedTuple):
     """What is known about a target column of a table."""
 
-    distinct: set[str]  # values that occur; equal numbers are written alike
+    distinct: set[str]  # distinct values; equal numbers are written the same way
     is_number: bool  # whether most cells are numbers
     is_label: bool  # whether all cells say yes or no, such as 0 and 1
 
 
-_MOST_CLASSES = 10  # whole numbers with more distinct values are quantities
+_MOST_CLASSES = 10  # more distinct whole numbers are taken as quantities
 
 
 def kind_of_columns(columns: Mapping[str, TargetColumn]) -> tuple[type[Task], str]:
-    """The kind of task that the target columns of a table pose, and why.
+    """The kind of task that fits the target columns of a table, and why.
 
     Args:
         columns: The target columns by name, at least one.
@@ -677,7 +677,7 @@ def kind_of_columns(columns: Mapping[str, TargetColumn]) -> tuple[type[Task], st
 
 
 def kind_of_tensor(rows: Tensor, known: Tensor) -> type[Task]:
-    """The kind of task that target tensors pose.
+    """The kind of task that fits target tensors.
 
     Args:
         rows: Targets [M, columns].
@@ -692,11 +692,11 @@ def kind_of_tensor(rows: Tensor, known: Tensor) -> type[Task]:
 
 
 def kind_of_classes(count: int) -> type[Task]:
-    """The kind of task that tells so many classes apart."""
+    """The kind of task for this many classes: binary for two."""
     return Binary if count == 2 else Classification
 
 
-# Sums and correlations ----------------------------------------------------------------------------
+# Sums and correlations ---------------------------------------------------------------------------
 
 
 def class_weights(target: Tensor, classes: int, add_up: AddUp = alone) -> Tensor:

@@ -13,7 +13,7 @@ from torch_geometric.data import Batch, Data
 from grass_gnn.config import FeatureConfig, GRASSConfig
 from grass_gnn.data.benchmarks.sbm import SPLITS
 from grass_gnn.encoding.graph import WEIGHT_KEY
-from grass_gnn.errors import GrassError
+from grass_gnn.errors import DataError, GrassError
 from grass_gnn.tasks import Task, make_task
 from grass_gnn.validation import check_graph
 
@@ -56,8 +56,8 @@ def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) ->
     except (ValueError, TypeError) as error:
         message = str(error).removeprefix("The graph ")
         if message != str(error):
-            raise GrassError(f"Graph {number} {message}") from None
-        raise GrassError(f"Graph {number}: {message[0].lower() + message[1:]}") from None
+            raise DataError(f"Graph {number} {message}") from None
+        raise DataError(f"Graph {number}: {message[0].lower() + message[1:]}") from None
 
 
 def check_sizes(graphs: Sequence[Data]) -> tuple[Tensor, Tensor]:

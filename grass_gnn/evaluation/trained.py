@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.build import pack
 from grass_gnn.data.packed.dataset import PackedDataset
-from grass_gnn.errors import GrassError, first_line
+from grass_gnn.errors import GrassError, RunError, first_line
 from grass_gnn.evaluation.embed import embed_split
 from grass_gnn.evaluation.explain import Explanation, explain_graph
 from grass_gnn.evaluation.protocol import predict_split
@@ -182,32 +182,32 @@ def load_model(folder: str | Path) -> TrainedModel:
         49
 
     Raises:
-        GrassError: The folder is not a run, or a file in it is damaged (the message says which).
+        RunError: The folder is not a run, or a file in it is damaged (the message says which).
     """
     folder = model_folder(folder)
     if not (folder / CARD).is_file() or not (folder / WEIGHTS).is_file():
-        raise GrassError(
+        raise RunError(
             f"{folder} holds no trained model ({CARD} and {WEIGHTS}), "
             f"nor is it one that comes with the package ({', '.join(shipped_models())})."
         )
     card = read_json(folder / CARD)
     if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
-        raise GrassError(f"The file {folder / CARD} is damaged: it holds no configuration.")
+        raise RunError(f"The file {folder / CARD} is damaged: it holds no configuration.")
     if card.get("format") != FORMAT:
-        raise GrassError(
+        raise RunError(
             f"The model in {folder} has format {card.get('format')!r}; this version reads {FORMAT}."
         )
     config = GRASSConfig.from_dict(card["config"], str(folder / CARD))
     data = (folder / WEIGHTS).read_bytes()
     if hashlib.sha256(data).hexdigest() != card.get("weights_sha256"):
-        raise GrassError(f"The file {folder / WEIGHTS} is damaged: its checksum differs.")
+        raise RunError(f"The file {folder / WEIGHTS} is damaged: its checksum differs.")
     try:
         model = _with_weights(config, load_tensors(data))
     except GrassError:
         raise
     except (RuntimeError, SafetensorError, ValueError, TypeError) as error:
         reason = [*str(error).splitlines(), ""][1].strip() or first_line(error)
-        raise GrassError(
+        raise RunError(
             f"The weights in {folder / WEIGHTS} do not fit {CARD}: {reason.rstrip('.')}."
         ) from None
     return TrainedModel(model.eval(), config, card, folder)
