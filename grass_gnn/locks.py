@@ -53,6 +53,11 @@ def locked(folder: str | Path) -> Iterator[FolderLock]:
         lock.release()
 
 
+def is_locked_here(folder: str | Path) -> bool:
+    """Whether this thread holds the lock of a folder."""
+    return (Path(folder).resolve(), threading.get_ident()) in _held
+
+
 class FolderLock:
     """The lock of a folder, as long as it is held."""
 

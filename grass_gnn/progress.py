@@ -68,8 +68,9 @@ def _bar() -> Iterator[Progress]:
     with rich_progress.Progress(*columns, console=console, transient=True) as bar:
 
         def show(what: str, done: int, total: int) -> None:
-            if what not in tasks or bar.tasks[tasks[what]].completed > done:
-                tasks[what] = bar.add_task(what, total=total or None)
-            bar.update(tasks[what], completed=done)
+            name = what.split(" · ")[0]  # details, such as the loss, may follow
+            if name not in tasks or bar.tasks[tasks[name]].completed > done:
+                tasks[name] = bar.add_task(what, total=total or None)
+            bar.update(tasks[name], description=what, completed=done)
 
         yield show

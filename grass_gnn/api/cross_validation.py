@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -25,13 +24,14 @@ from grass_gnn.data.tables.schema import ReadRows, read_rows
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.data.tables.splits import check_splits, group_folds, random_folds, random_split
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.predictions import SavedPredictions
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.evaluation.trained import load_model
 from grass_gnn.files import read_json, write_json, write_text
 from grass_gnn.locks import locked
 from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task
-from grass_gnn.training.fit import Interrupted
+from grass_gnn.training.loop import Interrupted
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import check_folder
 from grass_gnn.uncertainty.ensembles import CROSS_VALIDATION, FOLDS, Ensemble, Spread
@@ -84,7 +84,11 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
     mean, std = torch.full((2, len(numbers), outputs), math.nan, dtype=torch.float64)
     for fold, run in enumerate(runs):
         rows = [place[number] for number in numbers if folds[number] == fold]
-        mean[rows], std[rows] = _read_predictions(out / run, len(rows), outputs)
+        path = out / run / "test_predictions.csv"
+        saved = SavedPredictions.read(path)
+        if any(part.shape != (len(rows), outputs) for part in (saved.mean, saved.std)):
+            raise GrassError(f"The file {path} is damaged: {len(rows)} predictions expected.")
+        mean[rows], std[rows] = torch.from_numpy(saved.mean), torch.from_numpy(saved.std)
     target = torch.tensor([read.values[number][0] for number in numbers], dtype=torch.float64)
     labels = task.as_targets(target)
     owner = torch.arange(len(numbers))
@@ -106,22 +110,6 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
     _write_predictions(out, read, folds, mean, std)
     write_json(out / CROSS_VALIDATION, found.to_dict())
     return found
-
-
-def _read_predictions(run: Path, rows: int, outputs: int) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation [rows, outputs] of a run's test predictions."""
-    path = run / "test_predictions.csv"
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            cells = list(csv.DictReader(file))
-        parts = [
-            [[float(row[f"{kind}_{number}"]) for number in range(outputs)] for row in cells]
-            for kind in ("mean", "std")
-        ]
-        mean, std = torch.tensor(parts, dtype=torch.float64).view(2, rows, outputs)
-    except (OSError, KeyError, ValueError, TypeError, RuntimeError):
-        raise GrassError(f"The file {path} is damaged: {rows} predictions expected.") from None
-    return mean, std
 
 
 def _write_predictions(

@@ -22,14 +22,15 @@ from grass_gnn.api.settings import choose_config, choose_table_config, describe
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.data.tables.dataset import TableData, read_tables
-from grass_gnn.data.tables.files import is_table
+from grass_gnn.data.tables.files import guard, is_table
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.predictions import RowNames
 from grass_gnn.evaluation.trained import TrainedModel, load_model
-from grass_gnn.locks import locked
 from grass_gnn.progress import reporting
+from grass_gnn.tasks import make_task
 from grass_gnn.training.options import RunOptions
-from grass_gnn.training.run import Run, check_folder, train
+from grass_gnn.training.run import Run, check_folder, run_folder, train
 from grass_gnn.uncertainty.ensembles import FOLDS
 from grass_gnn.uncertainty.similarity import SimilarityReference
 
@@ -169,8 +170,7 @@ def train_table(
 ) -> Run:
     """Train on a table that was read from ``path``; the folder lists what became of each row."""
     out = Path(out)
-    with locked(out):
-        check_folder(out, options.resume)
+    with run_folder(out, options.resume):
         data.write_row_lists(out)
         checksum = SimilarityReference.of(data.fingerprints).save(out)
         return train_graphs(
@@ -181,7 +181,27 @@ def train_table(
             card={"table": data.schema.model_dump(), "similarity_sha256": checksum},
             origin={"table": str(path)},
             pretrained=pretrained,
+            names=row_names(data),
         )
+
+
+def row_names(data: TableData) -> dict[str, RowNames]:
+    """How files of predictions name the rows and columns of each split of a table.
+
+    A row is identified by its line, as in ``splits.csv``, and by its SMILES.
+    """
+    schema, names = data.schema, {}
+    outputs = make_task(data.task).output_columns(schema.targets, schema.classes)
+    for split in data.splits:
+        rows = [row for row in data.rows if row.split == split and not row.problem]
+        names[split] = RowNames(
+            [str(row.line) for row in rows],
+            [guard(row.smiles) for row in rows],
+            [guard(name) for name in schema.targets],
+            [(guard(value), guard(std)) for value, std in outputs],
+            schema.classes,
+        )
+    return names
 
 
 def train_graphs(
@@ -193,6 +213,7 @@ def train_graphs(
     card: Mapping[str, Any],
     origin: Mapping[str, Any] | None = None,
     pretrained: Pretrained | None = None,
+    names: Mapping[str, RowNames] | None = None,
 ) -> Run:
     """Encode graphs into a run folder and train on them.
 
@@ -204,26 +225,13 @@ def train_graphs(
         card: What the model card says about the data.
         origin: Where the data come from.
         pretrained: A trained model to start from.
+        names: Names of rows and columns in the files of predictions.
     """
     out = Path(out)
-    with locked(out):
-        check_folder(out, options.resume)
+    with run_folder(out, options.resume):
         if pretrained is not None:
             card = {**card, "start": pretrained.record(out, options.resume)}
         prepared = prepare(splits, config, out / DATA_FOLDER, progress=options.progress)
         prepared = replace(prepared, origin={"prepared": prepared.folder.name, **(origin or {})})
         model = None if pretrained is None else pretrained.build(config, prepared, options.seed)
-        return train(
-            config,
-            prepared,
-            out,
-            options.seed,
-            options.resume,
-            options.workers,
-            model=model,
-            logger=options.logger,
-            progress=options.progress,
-            card=card,
-            devices=options.devices,
-            nodes=options.nodes,
-        )
+        return train(config, prepared, out, options, model=model, card=card, names=names)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import tempfile
 import warnings
@@ -16,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
-from lightning.pytorch import Callback, LightningModule, Trainer
-from rich.console import Console
 
 from grass_gnn.api.fitting import DATA_FOLDER
 from grass_gnn.api.options import SearchOptions, check_names, table_options, with_fields
@@ -29,13 +26,12 @@ from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError, first_line
 from grass_gnn.files import make_folder, write_text
 from grass_gnn.locks import locked
-from grass_gnn.progress import report_progress, reporting
+from grass_gnn.progress import report_progress, reporting, silent
 from grass_gnn.tasks import LOWER_IS_BETTER
 from grass_gnn.training.build import build_model
-from grass_gnn.training.callbacks import EpochRecord
-from grass_gnn.training.fit import Besides, Interrupted, fit
-from grass_gnn.training.module import TrainingModule
+from grass_gnn.training.loop import Interrupted, TrainingLoop
 from grass_gnn.training.options import RunOptions
+from grass_gnn.training.record import Row
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -391,49 +387,29 @@ def train_trial(
     """
     from optuna import TrialPruned
 
+    pruned = False
+
+    def report(row: Row) -> bool:
+        """Report the score of an epoch to the trial; whether the trial is pruned."""
+        nonlocal pruned
+        if _is_number(row["val_metric"]):
+            trial.report(row["val_metric"], row["epoch"])
+            pruned = trial.should_prune()
+        return pruned
+
     with tempfile.TemporaryDirectory() as folder, locked(folder) as lock:
-        besides = Besides.of(config, data, lock)
         model = build_model(config, data, seed)
-        module = TrialModule(model, config, data.train, data.fingerprint.hash, seed, workers)
-        module.watch = WatchTrial(trial, besides.record)
-        fit(module, besides, None, Console(file=io.StringIO()))
-    rows = besides.record.rows
+        options = RunOptions(seed=seed, workers=workers, progress=silent)
+        loop = TrainingLoop(model, config, data, lock, options)
+        loop.run(report)
+    rows = loop.record.rows
     trial.set_user_attr("epochs", len(rows))
     scores = [row["val_metric"] for row in rows if _is_number(row["val_metric"])]
     if not scores:
         raise GrassError("The validation set cannot be scored: it may be too small.")
-    if module.watch.pruned:
+    if pruned:
         raise TrialPruned
     return min(scores) if config.task.metric in LOWER_IS_BETTER else max(scores)
-
-
-class TrialModule(TrainingModule):
-    """A training whose epochs are reported to a trial."""
-
-    watch: WatchTrial
-
-    def configure_callbacks(self) -> list[Callback]:
-        """Callbacks that Lightning appends to those of the trainer."""
-        return [self.watch]
-
-
-class WatchTrial(Callback):
-    """Reports every validation to a trial and stops trainings that are pruned."""
-
-    def __init__(self, trial: Trial, record: EpochRecord) -> None:
-        self.trial, self.record, self.pruned = trial, record, False
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Report the last validation score."""
-        module: Any = pl_module
-        if module.batches_done % module.batches_per_epoch:  # stopped in the middle of an epoch
-            return
-        row = self.record.rows[-1] if self.record.rows else None
-        if row is None or row["epoch"] != module.epoch or not _is_number(row["val_metric"]):
-            return
-        self.trial.report(row["val_metric"], row["epoch"])
-        if self.trial.should_prune():
-            self.pruned = trainer.should_stop = True
 
 
 def _is_number(value: float | None) -> bool:

@@ -92,7 +92,7 @@ def train(
     from grass_gnn.api.graphs import GraphSpec, is_graph_file, read_graphs
     from grass_gnn.data.packed.prepare import prepare_benchmark
     from grass_gnn.data.tables.files import is_table
-    from grass_gnn.training.follow import take_part
+    from grass_gnn.training.run import take_part
     from grass_gnn.training.run import train as train_model
 
     on_table = source == "example" or is_table(source)
@@ -109,7 +109,7 @@ def train(
         refuse(context, ["config"], f"does not apply to {source}, which is a configuration.")
     if folds is not None:
         refuse(context, ["devices", "nodes"], "does not work with --folds.")
-    if take_part(options.devices, options.nodes):
+    if take_part(options.devices, options.nodes, options.device):
         return
     folder = folder or Path("runs") / Path(source).name.split(".")[0]
     changes = parse_settings(settings or [], epochs)
@@ -132,17 +132,7 @@ def train(
     else:
         chosen = read_config(source, settings or [], epochs)
         prepared = prepare_benchmark(chosen, data, parse_sizes(generate), options.seed)
-        run = train_model(
-            chosen,
-            prepared,
-            folder,
-            options.seed,
-            options.resume,
-            options.workers,
-            logger=options.logger,
-            devices=options.devices,
-            nodes=options.nodes,
-        )
+        run = train_model(chosen, prepared, folder, options)
         if chosen.model.architecture != "grass":
             _show(run, json, note="Baselines keep their scores and predictions, but no weights.")
             return

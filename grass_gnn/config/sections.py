@@ -341,6 +341,11 @@ class TrainingConfig(Section):
         description="Early stopping: stop after this many validations without improvement and "
         "keep the best weights. 0: train to the end and keep the last weights, as the paper does.",
     )
+    average: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0,
+        description="decay of a moving average of the weights (such as 0.999), which is validated "
+        "and kept instead of the last weights; 0: no average, as in the paper",
+    )
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
         "32-true", description="Floating-point precision; mixed precision is for GPUs."
     )

@@ -10,13 +10,17 @@ __getattr__, __dir__, __all__ = lazy_names(
             "LOWER_IS_BETTER",
             "score",
         ),
+        "predictions": (
+            "RowNames",
+            "SavedPredictions",
+            "write_predictions",
+        ),
         "protocol": (
             "Evaluation",
             "collect",
             "evaluate",
             "predict_split",
             "validate",
-            "write_predictions",
         ),
         "run": ("evaluate_run",),
         "trained": (

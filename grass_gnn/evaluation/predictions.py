@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Sequence
@@ -10,11 +11,68 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from grass_gnn.errors import GrassError
+from grass_gnn.files import write_text
 
 _MEAN = re.compile(r"(.+)_(?:pred|prob)(?:_.+)?")
 _STD = re.compile(r"(.+)_std(?:_.+)?")
+
+
+@dataclass(frozen=True)
+class RowNames:
+    """Names of the rows and columns of a file of predictions.
+
+    Args:
+        rows: Row of each graph in its table.
+        smiles: SMILES of each graph.
+        targets: Names of the targets.
+        outputs: Names of the columns of each output and of its standard deviation.
+        classes: Names of the classes, if the target is a class.
+    """
+
+    rows: Sequence[str]
+    smiles: Sequence[str]
+    targets: Sequence[str]
+    outputs: Sequence[tuple[str, str]]
+    classes: Sequence[str] = ()
+
+
+def write_predictions(
+    path: Path, target: Tensor, mean: Tensor, std: Tensor, names: RowNames | None = None
+) -> None:
+    """Write a row per graph: what identifies it, its targets, and mean and std over rewirings.
+
+    Args:
+        path: The CSV file.
+        target: Classes [B], or values or labels [B, outputs].
+        mean: Values, or probabilities of classes or labels [B, outputs].
+        std: Standard deviations over rewirings [B, outputs].
+        names: Names of rows and columns; see :meth:`SavedPredictions.read` for both layouts.
+    """
+    target = target.view(len(mean), -1)
+    truth = [[f"{value:.6g}" for value in row] for row in target.tolist()]
+    if names is None:
+        header = ["graph"]
+        for kind, part in (("target", target), ("mean", mean), ("std", std)):
+            header += [f"{kind}_{number}" for number in range(part.size(1))]
+        given = [[str(number)] for number in range(len(mean))]
+        predicted = torch.cat([mean, std], dim=1)
+    else:
+        outputs = [name for pair in names.outputs for name in pair]
+        header = ["row", "smiles", *names.targets, *outputs]
+        given = [list(pair) for pair in zip(names.rows, names.smiles, strict=True)]
+        if 1 < len(names.classes) == mean.size(1):
+            truth = [[names.classes[int(number)]] for (number,) in target.tolist()]
+        predicted = torch.stack([mean, std], dim=2).flatten(1)  # [B, 2 · outputs]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for cells, known, numbers in zip(given, truth, predicted.tolist(), strict=True):
+        writer.writerow([*cells, *known, *(f"{value:.6g}" for value in numbers)])
+    write_text(path, text.getvalue())
 
 
 @dataclass(frozen=True)
@@ -54,6 +112,8 @@ class SavedPredictions:
         if len(probabilities) > 1:  # one column per class, and another with the name of the best
             places["mean"] = probabilities
         classes = [header[place].partition("_prob_")[2] for place in probabilities]
+        if len(classes) == 1:  # of two classes, 0 and 1 in the file
+            classes = []
         try:
             return cls(
                 [row[places["row"][0]] for row in rows],

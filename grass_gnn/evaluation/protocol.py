@@ -1,48 +1,35 @@
-"""Predictions of a split as a table."""
+"""The evaluation protocol of the paper.
+
+Batch norms collect statistics over passes through the training set; then a split is scored under
+many rewirings, one after the other.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
+from contextlib import closing
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from grass_gnn.config import GRASSConfig, TaskConfig
+from grass_gnn.data.batch import GraphBatch
 from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.data.packed.loader import GraphLoader, training_loader
 from grass_gnn.evaluation.streamed import is_streamed, predict_streamed
-from grass_gnn.files import write_text
 from grass_gnn.nn.model import GRASS
-from grass_gnn.nn.norm import collect_statistics
+from grass_gnn.nn.norm import BatchNorm, collect_statistics
+from grass_gnn.ops import EdgeOrder
 from grass_gnn.progress import Progress, silent
 from grass_gnn.tasks import Task, make_task
 
-
-def write_predictions(path: Path, target: Tensor, mean: Tensor, std: Tensor) -> None:
-    """Write a row a graph: its number, targets, means over rewirings and their deviations.
-
-    Args:
-        path: The CSV file.
-        target: Classes [B], or values or labels [B, outputs].
-        mean: Values, or probabilities of classes or labels [B, outputs].
-        std: Standard deviations over rewirings [B, outputs].
-    """
-    columns = [("target", target.view(len(mean), -1)), ("mean", mean), ("std", std)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["graph", *(f"{n}_{i}" for n, v in columns for i in range(v.size(1)))])
-    rows = zip(*(values.tolist() for _, values in columns), strict=True)
-    for number, parts in enumerate(rows):
-        writer.writerow([number, *(f"{value:.6g}" for part in parts for value in part)])
-    write_text(path, text.getvalue())
-
-
-STATISTICS, VALIDATION, TEST = 1, 2, 3  # streams of randomness; training is 0
+STATISTICS, VALIDATION, TEST = 1, 2, 3  # streams of random numbers; training is 0
 BOOTSTRAP = 200  # resamples of a confidence interval
+# Validation during training collects statistics from at least so many training graphs, in at least
+# so many batches, if there are as many. So it costs at most the forward pass of one epoch.
+QUICK_GRAPHS, QUICK_BATCHES = 2000, 16
 
 
 @dataclass(frozen=True)
@@ -51,15 +38,15 @@ class Evaluation:
 
     metric: str
     rewirings: int
-    mean: float  # over rewirings, as the paper reports it
-    variance: float  # due to rewiring
-    interval: tuple[float, float]  # 95 % of the mean, over resampled graphs (or nodes)
-    averaged: dict[int, float]  # of predictions averaged over so many rewirings
+    mean: float  # mean score over rewirings, as the paper reports it
+    variance: float  # variance of the score over rewirings
+    interval: tuple[float, float]  # 95 % interval of the mean, over resampled graphs (or nodes)
+    averaged: dict[int, float]  # score of predictions averaged over this many rewirings
     averaged_interval: tuple[float, float]
-    # Of one's own data, every metric of the averaged predictions, with its interval.
+    # Every metric of the averaged predictions with its interval, for data other than benchmarks.
     metrics: dict[str, tuple[float, tuple[float, float]]]
-    scores: list[float]  # of each rewiring
-    # Of a regression, Spearman's ρ of the spread over rewirings and the absolute error.
+    scores: list[float]  # score of each rewiring
+    # Regression: Spearman's ρ between the std over rewirings and the absolute error.
     spread_correlation: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,20 +63,63 @@ def collect(
     passes: int | None = None,
     workers: int = 1,
     progress: Progress = silent,
+    quick: bool = False,
 ) -> None:
-    """Average the layer norms' statistics over passes through the training set.
+    """Average the statistics of the batch norms over passes through the training set.
 
-    No edge removal, a fresh rewiring each time, the last incomplete batch dropped.
+    Without edge removal, with a new rewiring in each pass; the last incomplete batch is dropped.
+
+    Args:
+        model: The model.
+        dataset: The training set.
+        config: The configuration of the run.
+        seed: Random seed.
+        passes: Number of passes; as configured by default. With 0, nothing is collected.
+        workers: Threads that prepare batches.
+        progress: Progress hook.
+        quick: For validation during training: one pass, which ends after :data:`QUICK_BATCHES`
+            batches and :data:`QUICK_GRAPHS` graphs. The batches are the first ones of the full
+            collection, so the scores of different epochs are comparable.
     """
     passes = config.evaluation.statistics_passes if passes is None else passes
+    if not needs_statistics(model):
+        return
+    size = min(config.training.batch_size, len(dataset))
+    enough = max(QUICK_BATCHES, -(-QUICK_GRAPHS // size)) if quick else None
+    passes = min(passes, 1) if quick else passes
     with collect_statistics(model):
         for number in range(passes):
-            size = min(config.training.batch_size, len(dataset))
             loader = training_loader(dataset, config, size, seed, workers, STATISTICS)
             loader.set_epoch(number)
-            for batch in loader:
-                model(batch.to(_device(model)))
-            progress("norm statistics", number + 1, passes)
+            with closing(iter(loader)) as batches:
+                for batch in islice(batches, enough):
+                    model(move_batch(batch, device_of(model)))
+            progress("Norm statistics", number + 1, passes)
+
+
+def needs_statistics(model: nn.Module) -> bool:
+    """Whether the model has norms whose statistics are collected before it is evaluated."""
+    return any(isinstance(norm, BatchNorm) and not norm.frozen for norm in model.modules())
+
+
+def move_batch(batch: GraphBatch, device: torch.device) -> GraphBatch:
+    """Copy a batch to the device of the model; to a GPU from pinned memory, asynchronously."""
+    if device.type == "cpu":
+        return batch
+    if device.type == "cuda":
+        order = EdgeOrder(*(part.pin_memory() for part in batch.order))
+        pinned = {
+            name: value.pin_memory()
+            for name, value in batch._asdict().items()
+            if isinstance(value, Tensor)
+        }
+        batch = batch._replace(order=order, **pinned)
+    return batch.to(device)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of the model's parameters."""
+    return next(model.parameters()).device
 
 
 @torch.no_grad()
@@ -104,13 +134,13 @@ def predict_split(
     batch_size: int | None = None,
     by_graph: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Predictions of a dataset under one rewiring, in its order.
+    """Predict a dataset under one rewiring, in its order.
 
-    With ``by_graph`` a rewiring follows from its number and from the graph alone.
+    With ``by_graph`` the rewiring of a graph depends only on the graph and on ``rewiring``.
 
     Returns:
-        Values or probabilities [M, outputs], their targets where there are any, and the graph
-        (or, in a dataset of one graph, the node) that each belongs to [M].
+        Values or probabilities [M, outputs]; their targets, if there are any; and the graph (or, in
+        a dataset of one graph, the node) that each prediction belongs to [M].
     """
     model.eval()
     size = min(batch_size or config.training.batch_size, len(dataset))
@@ -128,9 +158,9 @@ def predict_split(
         return _predict_streamed(model, loader, config)
     task = make_task(config.task)
     predictions, targets, owners = [], [], []
-    first_graph = 0
+    first_graph, device = 0, device_of(model)
     for batch in loader:
-        output = task.activate(model(batch.to(_device(model))).float()).cpu()
+        output = task.activate(model(move_batch(batch, device)).float()).cpu()
         owner = _owners(config.task, batch) + first_graph
         first_graph += batch.num_graphs
         if batch.mask is not None:
@@ -174,7 +204,7 @@ def validate(
     seed: int,
     workers: int,
 ) -> float:
-    """The metric of a split under one rewiring, during training."""
+    """Score a split under one rewiring, the number of which is that of the epoch."""
     prediction, target, _ = predict_split(model, dataset, config, seed, epoch, VALIDATION, workers)
     assert target is not None
     return make_task(config.task).score(prediction, target)
@@ -193,7 +223,7 @@ def evaluate(
     """Score a split under many rewirings.
 
     Returns:
-        The scores, and mean and standard deviation of the predictions [M, outputs].
+        The scores, and the mean and standard deviation of the predictions [M, outputs].
     """
     rewirings = rewirings or config.evaluation.rewirings
     task = make_task(config.task)
@@ -209,11 +239,11 @@ def evaluate(
         prediction = prediction.double()
         first = prediction if number == 0 else first
         total = total + prediction
-        squares = squares + (prediction - first).square()  # shifted, so as not to cancel
+        squares = squares + (prediction - first).square()  # shifted against cancellation
         scores.append(task.score(prediction, target))
         if (number + 1).bit_count() == 1 or number + 1 == rewirings:
             averaged[number + 1] = task.score(total / (number + 1), target)
-        progress("rewirings", number + 1, rewirings)
+        progress("Rewirings", number + 1, rewirings)
     mean = total / rewirings
     spread = (squares / rewirings - (mean - first).square()).clamp(min=0).sqrt()
     values = torch.tensor(scores, dtype=torch.float64)
@@ -247,7 +277,7 @@ def bootstrap(
     owner: Tensor,
     metric: str | None = None,
 ) -> tuple[float, float]:
-    """A 95 % interval of the metric, over resampled graphs; the same data, the same interval."""
+    """A 95 % bootstrap interval of the metric over resampled graphs, with a fixed seed."""
     generator = torch.Generator().manual_seed(0)
     order = torch.argsort(owner, stable=True)
     counts = torch.bincount(owner)
@@ -268,9 +298,5 @@ def bootstrap(
 
 
 def _shift(interval: tuple[float, float], to: float, centre: float) -> tuple[float, float]:
-    """The interval of one rewiring, moved to the mean of all."""
+    """The interval of one rewiring, shifted to the mean of all rewirings."""
     return interval[0] + to - centre, interval[1] + to - centre
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

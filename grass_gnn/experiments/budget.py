@@ -16,6 +16,7 @@ from grass_gnn.data.benchmarks.statistics import PoolingStatistics
 from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.errors import GrassError
 from grass_gnn.training.build import make_model
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, train
 
 
@@ -183,7 +184,7 @@ def epochs_within(
             "evaluation.rewirings": 1,
         }
     )
-    each = train(once, data, trial, seed).results["training"]["seconds"]
+    each = train(once, data, trial, RunOptions(seed=seed)).results["training"]["seconds"]
     shutil.rmtree(trial)
     return max(1, round(seconds / each))
 
@@ -193,4 +194,4 @@ def train_for(
 ) -> Run:
     """Train for about so many seconds: one epoch is timed, then as many are planned as fit."""
     epochs = epochs_within(config, data, folder, seconds, seed)
-    return train(config.override({"training.epochs": epochs}), data, folder, seed)
+    return train(config.override({"training.epochs": epochs}), data, folder, RunOptions(seed=seed))

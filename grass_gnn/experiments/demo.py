@@ -10,6 +10,7 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.prepare import PreparedData, prepare_benchmark
 from grass_gnn.experiments.budget import count_parameters, same_size, train_for
 from grass_gnn.locks import locked
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, train
 
 SIZES = (480, 60, 120)  # training, validation and test graphs
@@ -42,7 +43,7 @@ def demonstrate(folder: Path, seed: int = 0) -> Iterator[Contestant]:
 def _contest(
     config: GRASSConfig, data: PreparedData, folder: Path, seed: int
 ) -> Iterator[Contestant]:
-    run = train(config, data, folder / "grass", seed)
+    run = train(config, data, folder / "grass", RunOptions(seed=seed))
     seconds = run.results["training"]["seconds"]
     yield _contestant("GRASS", run, config)
     for name, learning_rate in BASELINES.items():

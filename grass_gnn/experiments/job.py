@@ -21,7 +21,8 @@ from grass_gnn.experiments.catalogue import Cell
 from grass_gnn.files import read_json, write_json, write_text
 from grass_gnn.tasks import make_task
 from grass_gnn.training.checkpoint import checkpoints
-from grass_gnn.training.fit import Interrupted
+from grass_gnn.training.loop import Interrupted
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, train
 
 CARD, RESULTS, ERROR, PREDICTIONS = "cell.json", "results.json", "error.json", "predictions.csv"
@@ -145,7 +146,7 @@ def _train(job: Job, folder: Path) -> None:
             "dense_rrwp_bytes": 4 * config.encoding.steps * int(sizes.square().sum()),
         },
     )
-    run = train(config, data, folder, job.seed, resume)
+    run = train(config, data, folder, RunOptions(seed=job.seed, resume=resume))
     write_text(folder / PREDICTIONS, predictions_csv(run, config, data))
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # a finished cell needs none
 

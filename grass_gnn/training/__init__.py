@@ -5,18 +5,11 @@ from grass_gnn._lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "build": (
-            "build_model",
-            "make_model",
-        ),
-        "fit": ("Interrupted",),
-        "follow": ("take_part",),
+        "build": ("build_model", "make_model"),
         "losses": ("task_loss",),
+        "loop": ("Interrupted", "TrainingLoop"),
         "optim": ("learning_rate",),
-        "run": (
-            "Run",
-            "check_folder",
-            "train",
-        ),
+        "options": ("RunOptions",),
+        "run": ("Run", "check_folder", "take_part", "train"),
     },
 )

@@ -1,10 +1,12 @@
-"""The processes that train one model together, and what they tell each other.
+"""The processes that train one model together.
 
-The one of rank 0 leads: it reads data, validates, evaluates and writes. The others follow.
+The process of rank 0 leads: it reads data, validates, evaluates and writes files. The others take
+part in the steps. Processes are started by torchrun or SLURM, or by the leader itself.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -12,17 +14,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from lightning.fabric.plugins import ClusterEnvironment
-from lightning.fabric.plugins.environments import (
-    LightningEnvironment,
-    SLURMEnvironment,
-    TorchElasticEnvironment,
-)
-from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
 
 from grass_gnn.config import GRASSConfig
@@ -30,28 +25,36 @@ from grass_gnn.errors import GrassError
 from grass_gnn.ops import use_native
 from grass_gnn.ops.processes import join_processes, leave_processes
 
+if TYPE_CHECKING:  # Lightning is imported when a run starts: that takes seconds
+    from lightning.fabric import Fabric
+    from lightning.fabric.plugins import ClusterEnvironment, Precision
+
 PATIENCE = timedelta(days=7)  # of followers, while the leader prepares, validates or evaluates
-# Of a step. A process that ends closes its connections and is noticed at once; this is for a
-# machine or a network that falls silent.
+# Of a step. A process that ends closes its connections, which is noticed at once; the timeout is
+# for machines or networks that stop answering.
 TIMEOUT = timedelta(minutes=30)
-STARTING = timedelta(minutes=10)  # of the leader, until others have imported torch
+STARTING = timedelta(minutes=10)  # of the leader, while the others import torch
+ENDING = 60  # seconds that followers have to end by themselves when a run is finished
 _LEADER = "grass_gnn/leader"
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class LostProcess(GrassError):
-    """Another process of a run has ended; the run can be resumed."""
+    """Another process of the run has ended; the run can be resumed."""
 
 
 class Team:
     """All processes of a run, seen from one of them.
 
     Args:
-        environment: How this process was started: what knows its rank, and where to meet.
-        devices: Processes on each machine.
-        nodes: Machines.
+        environment: How this process was started; it knows the rank and the leader's address.
+        devices: Processes per machine.
+        nodes: Number of machines.
         started_here: Whether the first process of a machine starts the others.
+        device: Device to train on, such as ``"cpu"`` or ``"cuda:1"``; by default a GPU if there is
+            one. Several processes use one GPU each, numbered by their rank.
     """
 
     def __init__(
@@ -60,31 +63,35 @@ class Team:
         devices: int = 1,
         nodes: int = 1,
         started_here: bool = False,
+        device: str | None = None,
     ) -> None:
-        self.environment = environment or LightningEnvironment()
+        self.environment = environment
         self.devices, self.nodes, self.size = devices, nodes, devices * nodes
         self.rank = 0
-        if self.size > 1:  # launchers know the rank and keep it, Lightning's own has to be told
-            rank = self.environment.node_rank() * devices + self.environment.local_rank()
-            self.environment.set_global_rank(rank)
-            self.rank = self.environment.global_rank()
+        if environment is not None and self.size > 1:
+            # Launchers know the rank; Lightning's own environment has to be told.
+            rank = environment.node_rank() * devices + environment.local_rank()
+            environment.set_global_rank(rank)
+            self.rank = environment.global_rank()
         self.started_here = started_here
-        self._waiting: Any = None  # a group of processes for what takes long
+        self.device = device
+        self._waiting: Any = None  # process group for waits that may take long
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the one that reads and writes."""
+        """Whether this process is the one that reads and writes files."""
         return self.rank == 0
 
     @property
     def on_gpu(self) -> bool:
-        """Whether several processes use a GPU each."""
-        return torch.cuda.is_available()
+        """Whether each of several processes uses a GPU."""
+        return torch.cuda.is_available() and (self.device or "cuda").startswith("cuda")
 
     def meet(self) -> None:
-        """Connect all processes, unless they are."""
+        """Connect all processes, unless they are connected already."""
         if self.size == 1 or self._waiting is not None:
             return
+        assert self.environment is not None
         os.environ["MASTER_ADDR"] = self.environment.main_address
         os.environ["MASTER_PORT"] = str(self.environment.main_port)
         patience = STARTING if self.started_here else PATIENCE
@@ -125,40 +132,57 @@ class Team:
         return values
 
     def any(self, here: bool) -> bool:
-        """Whether something is so in any process."""
-        return bool(self.add_up(torch.tensor(int(here))))
+        """Whether something is true in any process."""
+        return here if self.size == 1 else bool(self.add_up(torch.tensor(int(here))))
 
-    def trainer_options(self, config: GRASSConfig) -> dict[str, Any]:
-        """What Lightning's trainer needs to know about processes."""
+    def fabric(self, config: GRASSConfig) -> Fabric:
+        """Lightning Fabric for the device, the precision and the processes of a run.
+
+        Raises:
+            GrassError: There is no such device.
+        """
+        from lightning.fabric import Fabric
+        from lightning.fabric.plugins.environments import LightningEnvironment
+        from lightning.fabric.strategies import DDPStrategy
+
+        plugins: list[Any] = [self.environment or LightningEnvironment()]
         if self.size == 1:
-            return {"accelerator": "auto", "devices": 1}
-        strategy = DDPStrategy(
-            find_unused_parameters=self._leaves_weights_unused(config),
-            broadcast_buffers=False,  # norms that are synchronised agree, others need not
-        )
-        accelerator = "gpu" if self.on_gpu else "cpu"
-        return {
-            "accelerator": accelerator,
-            "devices": self.devices,
-            "num_nodes": self.nodes,
-            "strategy": strategy,
-        }
+            accelerator, chosen = _accelerator(self.device)
+            options: dict[str, Any] = {"accelerator": accelerator, "devices": chosen}
+        else:
+            options = {
+                "accelerator": "gpu" if self.on_gpu else "cpu",
+                "devices": self.devices,
+                "num_nodes": self.nodes,
+                "strategy": DDPStrategy(
+                    find_unused_parameters=self._leaves_weights_unused(config),
+                    broadcast_buffers=False,  # synchronised norms agree, others need not
+                ),
+            }
+        if config.training.precision != "32-true":
+            device = Fabric(**options, plugins=list(plugins)).device
+            plugins.append(_mixed_precision(config.training.precision, device.type))
+        try:
+            return Fabric(**options, plugins=plugins)
+        except Exception as error:  # Lightning raises its own errors for missing devices
+            raise GrassError(f"Cannot train on the device {self.device}: {error}") from error
 
     def _leaves_weights_unused(self, config: GRASSConfig) -> bool:
-        """Whether some weights may get no gradient, which torch has to look for."""
+        """Whether some weights may get no gradient, which DDP then has to look for."""
         model, exact = config.model, config.training.precision == "32-true"
         if model.architecture != "grass" or model.attention != "grass":
             return True
-        # A node task does not see the last layer's edges; fused layers have their gradients as one.
+        # A node task does not use the edges of the last layer. Fused layers compute all gradients
+        # at once, so there every weight has one.
         fused = exact and not self.on_gpu and use_native(torch.zeros(1), model.norm)
         return config.task.level == "node" and not fused
 
     @contextmanager
     def noticing_loss(self) -> Iterator[None]:
-        """Say in a sentence that another process is gone, when that is why this one cannot go on.
+        """Turn the errors of a lost connection into a clear message.
 
         Raises:
-            LostProcess: It is.
+            LostProcess: Another process has ended or cannot be reached.
         """
         try:
             yield
@@ -167,15 +191,15 @@ class Team:
                 raise
             raise LostProcess(
                 f"Process {self.rank} of {self.size} has lost the others: one of them has ended or "
-                "cannot be reached; go on from the last checkpoint with --resume."
+                "cannot be reached. Resume from the last checkpoint with --resume."
             ) from error
 
     @contextmanager
     def sharing_cores(self) -> Iterator[None]:
-        """Take a share of the cores, where all processes of this machine are to have one."""
+        """Use this process's share of the cores, if several processes train on this machine."""
         threads, setting = torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
         share = max(1, threads // self.devices) if setting is None else threads
-        if self.size > 1:  # Lightning would leave the environment changed
+        if self.size > 1:  # Fabric sets the variable if it is missing, and would leave it set
             torch.set_num_threads(share)
             os.environ["OMP_NUM_THREADS"] = str(share)
         try:
@@ -188,42 +212,77 @@ class Team:
                     os.environ["OMP_NUM_THREADS"] = setting
 
 
+ALONE = Team()
+
+
+def _accelerator(device: str | None) -> tuple[str, int | list[int]]:
+    """What Fabric calls a device."""
+    if device is None:
+        return "auto", 1
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise GrassError(f"There is no device {device!r}: use cpu, cuda, cuda:1, …") from None
+    if found.type == "cuda":
+        if not torch.cuda.is_available() or (found.index or 0) >= torch.cuda.device_count():
+            raise GrassError(
+                f"There is no device {device!r}: PyTorch sees {torch.cuda.device_count()} GPUs."
+            )
+        return "cuda", [found.index or 0]
+    return found.type, 1
+
+
+def _mixed_precision(precision: str, device: str) -> Precision:
+    """Autocast for the forward pass, but inputs stay as they are.
+
+    Fabric's own plugin would round features, encodings and targets before they are normalised.
+    """
+    from lightning.fabric.plugins import MixedPrecision
+
+    class KeepInputs(MixedPrecision):
+        def convert_input(self, data: Any) -> Any:
+            return data
+
+    if device == "cpu" and precision == "16-mixed":
+        logger.warning("The CPU has no float16 autocast: training.precision is bf16-mixed here.")
+        precision = "bf16-mixed"
+    return KeepInputs(precision, device)  # type: ignore[arg-type]
+
+
 def _is_lost_connection(error: RuntimeError) -> bool:
     words = ("gloo", "nccl", "connection")
     return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in words)
 
 
-ALONE = Team()
-
-
-ENDING = 60  # seconds until they are ended, once all is done
-
-_team: Team | None = None  # what this process belongs to now
+_team: Team | None = None  # the team that this process belongs to at present
 
 
 @contextmanager
-def join(devices: int | str | None = None, nodes: int | None = None) -> Iterator[Team]:
-    """The processes of a run, one of which is this; the others are started if nobody else does.
+def join(
+    devices: int | str | None = None, nodes: int | None = None, device: str | None = None
+) -> Iterator[Team]:
+    """The team of this process; the other processes are started unless a launcher has done so.
 
     Args:
-        devices: Processes on each machine; ``"auto"``: one for each GPU, or as many as torchrun or
-            SLURM started; if not given, as many as torchrun started, or one.
-        nodes: Machines.
+        devices: Processes per machine; ``"auto"``: one per GPU, or as many as torchrun or SLURM
+            started; by default as many as torchrun started, or one.
+        nodes: Number of machines.
+        device: Device to train on.
 
     Raises:
-        GrassError: There cannot be so many.
+        GrassError: That many processes cannot be started.
     """
     global _team
     if _team is not None:
         yield _team
         return
-    team = find_team(devices, nodes)
+    team = find_team(devices, nodes, device)
     if not team.started_here:
         _team = team
         try:
             yield team
         finally:
-            if team.size == 1:  # the others remain a team, to be met once
+            if team.size == 1:  # processes of a launcher connect once and stay a team
                 _team = None
         return
     before = dict(os.environ)
@@ -235,7 +294,7 @@ def join(devices: int | str | None = None, nodes: int | None = None) -> Iterator
             with suppress(subprocess.TimeoutExpired):
                 follower.wait(ENDING)
     finally:
-        for follower in followers:  # that were not told to end: the leader has failed
+        for follower in followers:  # still running only if the leader failed
             follower.kill()
             follower.communicate()
         team.part()
@@ -244,8 +303,10 @@ def join(devices: int | str | None = None, nodes: int | None = None) -> Iterator
         os.environ.update(before)
 
 
-def find_team(devices: int | str | None = None, nodes: int | None = None) -> Team:
-    """The processes that are asked for, or that a launcher has started."""
+def find_team(
+    devices: int | str | None = None, nodes: int | None = None, device: str | None = None
+) -> Team:
+    """The team that is asked for, or that a launcher has started."""
     asked = _number(devices)
     if asked == 0 or nodes == 0:
         raise GrassError("There must be at least one device and one node.")
@@ -259,14 +320,19 @@ def find_team(devices: int | str | None = None, nodes: int | None = None) -> Tea
                 f"{name} started {found} processes on each of {machines} machines, which does not "
                 f"agree with --devices {devices} --nodes {nodes or 1}."
             )
-        return Team(environment, found, machines)
+        return Team(environment, found, machines, device=device)
     if devices == "auto":
         asked = max(torch.cuda.device_count(), 1)
-    asked, nodes, environment = asked or 1, nodes or 1, LightningEnvironment()
-    started_here = asked * nodes > 1 and not environment.creates_processes_externally
+    asked, nodes = asked or 1, nodes or 1
+    if asked * nodes == 1:
+        return Team(device=device)
+    from lightning.fabric.plugins.environments import LightningEnvironment
+
+    environment = LightningEnvironment()
+    started_here = not environment.creates_processes_externally
     if started_here:
-        _check_plain(asked, nodes)
-    return Team(environment, asked, nodes, started_here)
+        _check_can_start(asked, nodes)
+    return Team(environment, asked, nodes, started_here, device)
 
 
 def _number(devices: int | str | None) -> int | None:
@@ -278,14 +344,16 @@ def _number(devices: int | str | None) -> int | None:
         raise GrassError(f"--devices takes a number or auto, not {devices!r}.") from None
 
 
-# What started this process as one of several, how many it started on a machine, and on how many.
-Launcher = tuple[str, ClusterEnvironment, int, int]
+# Name and environment of a launcher, processes per machine, and number of machines.
+Launcher = tuple[str, "ClusterEnvironment", int, int]
 
 
 def _torchrun() -> Launcher | None:
-    """Looked for first: it may run within a job of SLURM, once on each machine."""
-    if not TorchElasticEnvironment.detect():
+    """Checked first: torchrun may run within a SLURM job, once on each machine."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
+    from lightning.fabric.plugins.environments import TorchElasticEnvironment
+
     found, size = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
     return "torchrun", TorchElasticEnvironment(), found, size // found
 
@@ -293,28 +361,32 @@ def _torchrun() -> Launcher | None:
 def _slurm() -> Launcher | None:
     if int(os.environ.get("SLURM_NTASKS", 1)) == 1:
         return None
+    from lightning.fabric.plugins.environments import SLURMEnvironment
+
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about srun, which a process of our own does not need
+        warnings.simplefilter("ignore")  # advice about srun, which our own processes do not need
         if not SLURMEnvironment.detect():
             return None
         try:
             environment = SLURMEnvironment(auto_requeue=False)
         except RuntimeError:
-            raise GrassError("With SLURM, say how many processes by --ntasks-per-node.") from None
+            raise GrassError(
+                "With SLURM, set the number of processes by --ntasks-per-node."
+            ) from None
     found, machines = int(os.environ["SLURM_NTASKS_PER_NODE"]), int(os.environ["SLURM_NNODES"])
     return "SLURM", environment, found, machines
 
 
-def _check_plain(devices: int, nodes: int) -> None:
-    """Raise if so many processes cannot be started here."""
+def _check_can_start(devices: int, nodes: int) -> None:
+    """Raise if that many processes cannot be started here."""
     if torch.cuda.is_available() and devices > torch.cuda.device_count():
         raise GrassError(
             f"There are {torch.cuda.device_count()} GPUs here, not {devices}: give fewer --devices."
         )
     if hasattr(sys, "ps1"):
         raise GrassError(
-            "Several devices cannot train from a notebook or an interactive Python: put the lines "
-            "into a script, or use the command grass-gnn train."
+            "Training on several devices does not work from a notebook or an interactive Python: "
+            "put the code into a script, or use the command grass-gnn train."
         )
     needed = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
     if nodes > 1 and not all(name in os.environ for name in needed):
@@ -325,19 +397,20 @@ def _check_plain(devices: int, nodes: int) -> None:
 
 
 def _start_followers(team: Team) -> list[subprocess.Popen[bytes]]:
-    """Start the other processes of this machine, which is then as a launcher would leave it."""
+    """Start the other processes of this machine, with the environment that a launcher would set."""
+    assert team.environment is not None
     os.environ["MASTER_ADDR"] = team.environment.main_address
     os.environ["MASTER_PORT"] = str(team.environment.main_port)
     os.environ["LOCAL_RANK"] = "0"
     threads = os.environ.get("OMP_NUM_THREADS", max(1, torch.get_num_threads() // team.devices))
-    start = "import sys; from grass_gnn.training.follow import main; sys.exit(main())"
+    start = "import sys; from grass_gnn.training.run import follower; sys.exit(follower())"
     return [
         subprocess.Popen(
-            [sys.executable, "-c", start, str(team.devices), str(team.nodes)],
+            [sys.executable, "-c", start, str(team.devices), str(team.nodes), team.device or ""],
             env={**os.environ, "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": str(threads)},
             stdin=subprocess.PIPE,  # its end tells them that the leader has ended
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is the leader's, who tells them
+            start_new_session=True,  # Ctrl-C reaches the leader, which tells the others
         )
         for rank in range(1, team.devices)
     ]

@@ -1,14 +1,43 @@
-"""Lion or AdamW, with biases left undecayed."""
+"""Optimisers and the schedule of the learning rate.
+
+A new optimiser is one entry of :data:`OPTIMIZERS`, and its name in ``TrainingConfig.optimizer``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import cos, pi
+from typing import Any, NamedTuple
 
 import torch
 from lion_pytorch import Lion
 from torch import nn
 
 from grass_gnn.config import TrainingConfig
+
+Groups = list[dict[str, Any]]
+
+
+class Kind(NamedTuple):
+    """How to build an optimiser, and the largest gradient that it survives."""
+
+    build: Callable[[Groups, TrainingConfig], torch.optim.Optimizer]
+    largest_gradient: float
+
+
+OPTIMIZERS = {
+    "lion": Kind(
+        lambda groups, training: Lion(groups, lr=training.learning_rate, betas=training.betas),
+        largest_gradient=torch.finfo(torch.float32).max,
+    ),
+    "adamw": Kind(
+        lambda groups, training: torch.optim.AdamW(
+            groups, lr=training.learning_rate, betas=training.betas, eps=1e-7
+        ),
+        # AdamW squares gradients: beyond this value its state overflows and weights stop moving.
+        largest_gradient=1e19,
+    ),
+}
 
 
 def make_optimizer(model: nn.Module, training: TrainingConfig) -> torch.optim.Optimizer:
@@ -25,13 +54,11 @@ def make_optimizer(model: nn.Module, training: TrainingConfig) -> torch.optim.Op
         {"params": decayed, "weight_decay": training.weight_decay},
         {"params": undecayed, "weight_decay": 0.0},
     ]
-    if training.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=training.learning_rate, betas=training.betas, eps=1e-7)
-    return Lion(groups, lr=training.learning_rate, betas=training.betas)
+    return OPTIMIZERS[training.optimizer].build(groups, training)
 
 
 def learning_rate(step: int, total: int, training: TrainingConfig) -> float:
-    """Learning rate of a step (from 0) out of ``total``."""
+    """Learning rate of a step (from 0) out of ``total``: a warm-up, then a cosine decay."""
     # The peak is reached after u = warmup × total − 1 steps; at least 1, for very short runs.
     peak_step = max(training.warmup * total - 1, 1.0)
     if step <= peak_step:
@@ -44,3 +71,15 @@ def learning_rate(step: int, total: int, training: TrainingConfig) -> float:
 
 def _half_cosine(start: float, end: float, progress: float) -> float:
     return end + (start - end) * (1 + cos(pi * progress)) / 2
+
+
+def set_learning_rate(
+    optimizer: torch.optim.Optimizer, step: int, total: int, training: TrainingConfig
+) -> float:
+    """Set the learning rate of a step in all parameter groups, and return it."""
+    peak = training.learning_rate
+    # A factor of the peak, as LambdaLR computes it: the last bit agrees with runs before this loop.
+    rate = peak * (learning_rate(step, total, training) / peak)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    return rate

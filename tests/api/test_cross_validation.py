@@ -15,7 +15,7 @@ from grass_gnn.cli import main
 from grass_gnn.data.tables.molecules import scaffold
 from grass_gnn.data.tables.splits import group_folds, random_folds
 from grass_gnn.locks import LOCK, try_lock
-from grass_gnn.training.fit import Interrupted
+from grass_gnn.training.loop import Interrupted
 from grass_gnn.uncertainty.ensembles import load_models
 
 SET = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
@@ -70,8 +70,9 @@ def test_every_row_is_tested_on_once_by_a_run_that_did_not_see_it(folded, molecu
         predictions = read_csv(folder / f"fold-{number}" / "test_predictions.csv")
         own = [row for row in rows if row["fold"] == str(number)]
         for row, prediction in zip(own, predictions, strict=True):
-            assert float(row["size_pred"]) == float(prediction["mean_0"])
-            assert float(row["size"]) == pytest.approx(float(prediction["target_0"]), rel=1e-5)
+            assert (row["line"], row["smiles"]) == (prediction["row"], prediction["smiles"])
+            assert float(row["size_pred"]) == float(prediction["size_pred"])
+            assert float(row["size"]) == pytest.approx(float(prediction["size"]), rel=1e-5)
         assert Counter(splits.values())["val"] == 6  # a ninth of the rest
 
 

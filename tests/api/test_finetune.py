@@ -1,7 +1,9 @@
 """Fine-tuning: a run's layers with a new head, frozen or not."""
 
 import json
+import os
 import shutil
+import signal
 
 import pytest
 import torch
@@ -15,8 +17,7 @@ from grass_gnn.cli import main
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.nn.model import BODY
-from grass_gnn.training.callbacks import StopOnSignal
-from grass_gnn.training.fit import Interrupted
+from grass_gnn.training.loop import Interrupted
 
 SHORT = {"training.epochs": 2, "training.batch_size": 16, "training.learning_rate": 0.01}
 SET = [word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")]
@@ -89,20 +90,18 @@ def test_whole_model_starts_from_the_weights_and_moves_gently(run, molecules, tm
 
 
 @pytest.mark.parametrize("freeze", [False, True])
-def test_an_interrupted_run_resumes_to_the_same_weights(
-    run, molecules, tmp_path, freeze, monkeypatch
-):
+def test_an_interrupted_run_resumes_to_the_same_weights(run, molecules, tmp_path, freeze):
     options = {"target": "large", "freeze": freeze, "settings": SHORT}
     grass_gnn.finetune(run, molecules, tmp_path / "whole", **options)
 
-    def stop_in_second_epoch(self, trainer, module, *args, **kwargs):
-        if module.batches_done == module.batches_per_epoch + 1:
-            self.received, trainer.should_stop = 2, True
+    def stop_in_second_epoch(what, done, total):
+        if what.startswith("Training") and done == total // 2 + 1:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(StopOnSignal, "on_train_batch_end", stop_in_second_epoch)
-        with pytest.raises(Interrupted):
-            grass_gnn.finetune(run, molecules, tmp_path / "parts", **options)
+    with pytest.raises(Interrupted):
+        grass_gnn.finetune(
+            run, molecules, tmp_path / "parts", progress=stop_in_second_epoch, **options
+        )
     again = options | {"freeze": not freeze}
     with pytest.raises(GrassError, match="started from"):
         grass_gnn.finetune(run, molecules, tmp_path / "parts", resume=True, **again)

@@ -117,15 +117,13 @@ def test_ctrl_c_keeps_finished_trials(molecules, tmp_path, monkeypatch, capsys):
         started.append(trial.number)
         if len(started) == 2:
             config = config.override({"training.epochs": 50})
-            watch = trial_module.WatchTrial.on_train_epoch_end
+            report = trial.report
 
-            def press(self, trainer, module):
-                watch(self, trainer, module)
+            def press(*given):
+                report(*given)
                 os.kill(os.getpid(), signal.SIGINT)
 
-            with monkeypatch.context() as patch:
-                patch.setattr(trial_module.WatchTrial, "on_train_epoch_end", press)
-                return trained(trial, config, *rest)
+            trial.report = press
         return trained(trial, config, *rest)
 
     monkeypatch.setattr(study_module, "train_trial", interrupt_second)

@@ -17,7 +17,7 @@ from grass_gnn import files
 from grass_gnn.errors import GrassError
 from grass_gnn.files import write_text, write_whole
 from grass_gnn.locks import LOCK, locked
-from grass_gnn.training.module import CountBatches
+from grass_gnn.training.options import RunOptions
 
 
 @pytest.fixture
@@ -84,13 +84,14 @@ def test_two_trainings_into_one_folder(tmp_path):
     """The second is refused at once; the first is not disturbed."""
     data = workloads.prepare(workloads.SPLITS, workloads.CONFIG, tmp_path / "data")
     first, second = tmp_path / "first", tmp_path / "second"
-    workloads.train(workloads.CONFIG, data, first, seed=3, workers=0)
+    workloads.train(workloads.CONFIG, data, first, RunOptions(seed=3, workers=0))
     told = []
 
     def meanwhile(*_):
         told.append(sentence_of(lambda: locked(second).__enter__()))
 
-    workloads.train(workloads.CONFIG, data, second, seed=3, workers=0, progress=meanwhile)
+    options = RunOptions(seed=3, workers=0, progress=meanwhile)
+    workloads.train(workloads.CONFIG, data, second, options)
     assert f"is in use by process {os.getpid()}" in told[0]
     weights = "weights.safetensors"
     assert (first / weights).read_bytes() == (second / weights).read_bytes()
@@ -119,20 +120,17 @@ def sentence_of(*attempts, as_nobody=False):
 def test_a_folder_that_vanishes_is_not_made_anew(tmp_path):
     data = workloads.prepare(workloads.SPLITS, workloads.CONFIG, tmp_path / "data")
     run, away = tmp_path / "run", tmp_path / "away"
-    count = CountBatches.on_train_batch_end
 
-    def unmount(self, trainer, module, *args):
-        count(self, trainer, module, *args)
-        if module.batches_done == 3:
+    def unmount(what, done, total):
+        if what.startswith("Training") and done == 3:
             run.rename(away)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CountBatches, "on_train_batch_end", unmount)
-        with pytest.raises(GrassError, match=f"{run} has vanished .* --resume"):
-            workloads.train(workloads.CONFIG, data, run, seed=3, workers=0)
+    options = RunOptions(seed=3, workers=0, progress=unmount)
+    with pytest.raises(GrassError, match=f"{run} has vanished .* --resume"):
+        workloads.train(workloads.CONFIG, data, run, options)
     assert not run.exists()
     away.rename(run)
-    workloads.train(workloads.CONFIG, data, run, seed=3, workers=0, resume=True)
+    workloads.train(workloads.CONFIG, data, run, RunOptions(seed=3, workers=0, resume=True))
     assert (run / "results.json").exists()
 
 

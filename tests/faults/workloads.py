@@ -21,12 +21,13 @@ from grass_gnn.data.packed.build import pack
 from grass_gnn.data.packed.loader import GraphLoader
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.data.packed.store import CacheEntry
-from grass_gnn.evaluation.protocol import write_predictions
+from grass_gnn.evaluation.predictions import write_predictions
 from grass_gnn.evaluation.trained import save_model
 from grass_gnn.files import write_json, write_text, write_whole
 from grass_gnn.testing import random_input
-from grass_gnn.training.checkpoint import WholeCheckpointIO, checkpoints, read_checkpoint
+from grass_gnn.training.checkpoint import checkpoints, read_checkpoint, write_checkpoint
 from grass_gnn.training.finite import save_batch
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 from grass_gnn.uncertainty.similarity import SimilarityReference
 
@@ -74,7 +75,7 @@ class Train:
     def run(self, folder: Path) -> None:
         data = prepare(SPLITS, CONFIG, folder / "data")
         out = folder / "run"
-        train(CONFIG, data, out, seed=3, workers=0, resume=out.exists())
+        train(CONFIG, data, out, RunOptions(seed=3, workers=0, resume=out.exists()))
 
     def check(self, folder: Path) -> None:
         """Of all that is there, nothing is damaged: at most one step has to be done again."""
@@ -172,8 +173,8 @@ class Write:
         batch = next(iter(GraphLoader(pack(SPLITS["val"], CONFIG), CONFIG, 2, workers=0)))
         save_batch(batch, folder / "batch.safetensors", {"version": version})
         for number in range(4):
-            name = folder / "checkpoints" / f"{4 * version + number:09d}.ckpt"
-            WholeCheckpointIO().save_checkpoint({"grass_gnn": {"number": number}}, name)
+            content = {"grass_gnn": {"number": number}}
+            write_checkpoint(folder / "checkpoints", 4 * version + number, content)
         if version:  # a model is written once
             save_model(GRASS(CONFIG), folder / "model")
 

@@ -15,8 +15,8 @@ from small_runs import CASES, config, data
 
 from grass_gnn import GrassError
 from grass_gnn.ops import build
-from grass_gnn.training import module as training_module
-from grass_gnn.training.module import CountBatches, TrainingModule
+from grass_gnn.training.loop import TrainingLoop
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 
 RANK = int(os.environ["LOCAL_RANK"])
@@ -24,9 +24,8 @@ RANK = int(os.environ["LOCAL_RANK"])
 
 def run(folder: Path, case: str, name: str | None = None, resume: bool = False, **changes):
     chosen = config(case, **changes)
-    return train(
-        chosen, data(chosen, folder), folder / (name or case), seed=3, resume=resume, devices=2
-    )
+    options = RunOptions(seed=3, resume=resume, devices=2)
+    return train(chosen, data(chosen, folder), folder / (name or case), options)
 
 
 def losses(folder: Path) -> None:
@@ -41,35 +40,33 @@ def losses(folder: Path) -> None:
 
 def stopping(folder: Path) -> None:
     """The one that does not lead is asked to stop: both do, after the same batch; then go on."""
-    original = CountBatches.on_train_batch_end
+    original = TrainingLoop.train_batch
 
-    def stop(self, trainer, module, *args):
-        original(self, trainer, module, *args)
-        if RANK == 1 and module.batches_done == 4:
+    def stop(self, batch):
+        original(self, batch)
+        if RANK == 1 and self.batches_done == 3:  # during the fourth batch
             os.kill(os.getpid(), signal.SIGTERM)
 
-    CountBatches.on_train_batch_end = stop
+    TrainingLoop.train_batch = stop
     for case, name in (("removal", "stopped"), ("regression", "half")):
         try:
             run(folder, case, name)
         except GrassError as error:
             (folder / f"{name}-{RANK}.txt").write_text(str(error))
-    CountBatches.on_train_batch_end = original
+    TrainingLoop.train_batch = original
     run(folder, "removal", "stopped", resume=True)
     run(folder, "removal", "whole")
 
 
 def bad_step(folder: Path) -> None:
     """A loss that is NaN in one process alone."""
-    original, loss = TrainingModule.training_step, training_module.task_loss
+    original = TrainingLoop._loss
 
-    def step(self, batch, number):
+    def loss(self, batch):
         bad = RANK == 1 and self.batches_done == 2
-        factor = math.nan if bad else 1.0
-        training_module.task_loss = lambda *given: loss(*given) * factor
-        return original(self, batch, number)
+        return original(self, batch) * (math.nan if bad else 1.0)
 
-    TrainingModule.training_step = step
+    TrainingLoop._loss = loss
     found = run(folder, "removal", "bad")
     weights = torch.cat([p.detach().flatten() for p in found.model.parameters()])
     training = found.results["training"]
@@ -81,16 +78,15 @@ def bad_step(folder: Path) -> None:
 def masks(folder: Path) -> None:
     """What each process draws in a step."""
     drawn = []
-    original = TrainingModule.training_step
+    original = TrainingLoop.train_batch
 
-    def step(self, batch, number):
-        loss = original(self, batch, number)
+    def train_batch(self, batch):
+        original(self, batch)
         drawn.append(int(torch.randint(2**62, ())))
-        return loss
 
-    TrainingModule.training_step = step
+    TrainingLoop.train_batch = train_batch
     run(folder, "removal", "masks", training__epochs=1)
-    TrainingModule.training_step = original
+    TrainingLoop.train_batch = original
     (folder / f"masks-{RANK}.json").write_text(json.dumps(drawn))
 
 

@@ -21,10 +21,12 @@ from grass_gnn import GrassError
 from grass_gnn.api.fitting import EXAMPLE
 from grass_gnn.cli import main
 from grass_gnn.ops import build
-from grass_gnn.training.checkpoint import WholeCheckpointIO, read_checkpoint
+from grass_gnn.training import loop as training_loop
+from grass_gnn.training.checkpoint import read_checkpoint, write_checkpoint
 from grass_gnn.training.distributed import Team, find_team
-from grass_gnn.training.module import TrainingModule
-from grass_gnn.training.run import train
+from grass_gnn.training.loop import TrainingLoop
+from grass_gnn.training.options import RunOptions
+from grass_gnn.training.run import LeadersLock, train
 
 HERE = Path(__file__).parent
 LAUNCHERS = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_NTASKS")
@@ -74,7 +76,7 @@ def test_two_processes_train_as_one(case, pair, tmp_path, monkeypatch):
     if case.endswith("fused") and not build.available():
         pytest.skip("no C++ compiler")
     chosen = config(case)
-    one = train(chosen, data(chosen, tmp_path), tmp_path / "one", seed=3)
+    one = train(chosen, data(chosen, tmp_path), tmp_path / "one", RunOptions(seed=3))
     assert_same_run(pair / case, one.folder)
     leader, follower = (
         torch.load(pair / f"{case}-{rank}.pt", weights_only=True) for rank in range(2)
@@ -100,7 +102,8 @@ def test_one_process_goes_on_with_what_two_began(pair, tmp_path, monkeypatch):
     shutil.copytree(pair / "half", tmp_path / "half")
     checkpoint = read_checkpoint(tmp_path / "half" / "checkpoints")
     assert checkpoint["grass_gnn"]["batches_done"] == 4
-    train(chosen, data(chosen, tmp_path), tmp_path / "half", seed=3, resume=True)
+    options = RunOptions(seed=3, resume=True)
+    train(chosen, data(chosen, tmp_path), tmp_path / "half", options)
     assert_same_run(tmp_path / "half", pair / "regression")
 
 
@@ -128,12 +131,19 @@ def member(rank, size):
 
 def test_each_graph_is_seen_once_an_epoch_in_the_batches_of_one_process(tmp_path):
     chosen = config("regression")
-    dataset = data(chosen, tmp_path).train
+    prepared = data(chosen, tmp_path)
 
     def batches(rank, size):
-        module = TrainingModule(torch.nn.Identity(), chosen, dataset, "", 3, 0, member(rank, size))
-        module.batches_done = 4  # the second of epoch 2
-        return [batch.y for batch in module.train_dataloader()]
+        loop = TrainingLoop(
+            torch.nn.Linear(1, 1),
+            chosen,
+            prepared,
+            LeadersLock(tmp_path),
+            RunOptions(seed=3, workers=0),
+            member(rank, size),
+        )
+        loop.batches_done = 4  # the second of epoch 2
+        return [batch.y for batch in loop._batches()]
 
     def values(*parts):
         return sorted(value for part in parts for value in part.nan_to_num(-9).flatten().tolist())
@@ -205,19 +215,18 @@ def test_the_death_of_a_process_is_said_in_a_sentence_and_resumed_over(
     monkeypatch.setenv("GRASS_OPS", "reference")
     arguments = train_arguments(tmp_path / "run", "--devices", "2")
 
-    save = WholeCheckpointIO.save_checkpoint
     others = psutil.Process().children()  # of other tests
 
     def followers():
         return [child for child in psutil.Process().children() if child not in others]
 
-    def save_and_kill(*given, **options):
-        save(*given, **options)
+    def save_and_kill(*given):
+        write_checkpoint(*given)
         for follower in followers():
             follower.kill()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WholeCheckpointIO, "save_checkpoint", save_and_kill)
+        patch.setattr(training_loop, "write_checkpoint", save_and_kill)
         assert main(arguments) == 1
     said = [line for line in capfd.readouterr().err.splitlines() if "Error:" in line]
     assert len(said) == 1
@@ -302,13 +311,15 @@ def test_what_cannot_be_shared_out_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.delattr(sys, "ps1")
     chosen = config("regression", training__batch_size=7)
     prepared = data(chosen, tmp_path)
-    with pytest.raises(GrassError, match="Batches of 7 graphs cannot be shared out among 2"):
-        train(chosen, prepared, tmp_path / "run", devices=2)
-    with pytest.raises(GrassError, match="model of one's own"):
-        train(config("regression"), prepared, tmp_path / "run", model=object(), devices=2)
+    with pytest.raises(GrassError, match="Batches of 7 graphs cannot be divided among 2"):
+        train(chosen, prepared, tmp_path / "run", RunOptions(devices=2))
+    with pytest.raises(GrassError, match="torchrun"):
+        train(
+            config("regression"), prepared, tmp_path / "run", RunOptions(devices=2), model=object()
+        )
     monkeypatch.setattr(type(prepared.train), "__len__", lambda self: 1)
     with pytest.raises(GrassError, match="A single graph"):
-        train(chosen, prepared, tmp_path / "run", devices=2)
+        train(chosen, prepared, tmp_path / "run", RunOptions(devices=2))
     assert not (tmp_path / "run").exists()
     assert main(["train", "example", "--folds", "2", "--devices", "2"]) == 1
     assert "Folds" in capsys.readouterr().err

@@ -2,24 +2,22 @@
 
 import json
 import math
-import os
-import signal
 
 import pytest
 import torch
 from safetensors import safe_open
-from test_run import config, graphs, prepared, weights
+from test_run import config, graphs, prepared, stop_after, weights
 from torch import nn
 from torch_geometric.data import Data
 
 from grass_gnn import GRASSConfig, GrassError, fit
 from grass_gnn.evaluation import protocol
 from grass_gnn.nn.norm import InputNorm
-from grass_gnn.training import module as training_module
 from grass_gnn.training.checkpoint import read_checkpoint
-from grass_gnn.training.finite import FiniteSteps, check_weights
-from grass_gnn.training.module import CountBatches
-from grass_gnn.training.optim import make_optimizer
+from grass_gnn.training.finite import FiniteSteps, check_weights, largest_gradient
+from grass_gnn.training.loop import Interrupted, TrainingLoop
+from grass_gnn.training.optim import OPTIMIZERS, make_optimizer
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 
 
@@ -31,20 +29,13 @@ def _quick(monkeypatch):
 @pytest.fixture
 def bad_losses(monkeypatch):
     """Makes the losses of chosen batches NaN or infinite."""
-    original = training_module.TrainingModule.training_step
+    original = TrainingLoop._loss
 
     def choose(bad):
-        loss = training_module.task_loss
+        def loss(self, batch):
+            return original(self, batch) * bad.get(self.batches_done, 1.0)
 
-        def step(self, batch, number):
-            factor = bad.get(self.batches_done, 1.0)
-            training_module.task_loss = lambda *given: loss(*given) * factor
-            try:
-                return original(self, batch, number)
-            finally:
-                training_module.task_loss = loss
-
-        monkeypatch.setattr(training_module.TrainingModule, "training_step", step)
+        monkeypatch.setattr(TrainingLoop, "_loss", loss)
 
     return choose
 
@@ -60,26 +51,27 @@ class Tiny(nn.Module):
 
 @pytest.mark.parametrize("optimizer", ["lion", "adamw"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_bad_step_changes_neither_weights_nor_optimiser_nor_averages(optimizer, value, tmp_path):
-    class Holder:
-        model, batches_done, batches_per_epoch, seed, last_loss = Tiny(), 0, 9, 0, 1.0
-
+@pytest.mark.parametrize("where", ["gradient", "loss"])
+def test_a_bad_step_changes_neither_weights_nor_optimiser_nor_averages(optimizer, value, where):
+    model = Tiny()
     training = GRASSConfig().training.model_copy(update={"optimizer": optimizer})
-    optim = make_optimizer(Holder.model, training)
-    steps = FiniteSteps(tmp_path, optimizer, limit=3)
+    optim = make_optimizer(model, training)
+    steps = FiniteSteps(OPTIMIZERS[optimizer].largest_gradient)
 
     def step(spoil):
-        steps.on_train_batch_start(None, Holder, None, 0)
+        steps.begin(model)
         optim.zero_grad()
-        Holder.model(torch.randn(5, 3)).sum().backward()
-        if spoil:
-            Holder.model.linear.weight.grad[0, 1] = value
-        steps.on_before_optimizer_step(None, Holder, optim)
+        loss = model(torch.randn(5, 3)).sum()
+        loss.backward()
+        if spoil and where == "gradient":
+            model.linear.weight.grad[0, 1] = value
+        number = value if spoil and where == "loss" else float(loss)
+        assert steps.accept(model, number, float(largest_gradient(model))) is not spoil
         optim.step()
 
     def state():
         moments = [t for s in optim.state_dict()["state"].values() for t in s.values()]
-        return [t.clone() for t in (*Holder.model.state_dict().values(), *moments)]
+        return [t.clone() for t in (*model.state_dict().values(), *moments)]
 
     step(spoil=False)
     before = state()
@@ -91,28 +83,20 @@ def test_a_bad_step_changes_neither_weights_nor_optimiser_nor_averages(optimizer
     assert (steps.skipped, steps.in_a_row) == (2, 0)
 
 
-def test_bad_steps_are_left_out_counted_and_resumed_over(tmp_path, bad_losses, monkeypatch):
+def test_bad_steps_are_left_out_counted_and_resumed_over(tmp_path, bad_losses):
     bad_losses({2: math.nan, 3: math.inf, 7: math.nan})
     chosen = config(training__skipped_steps=3)
     data = prepared(chosen, tmp_path / "cache")
-    run = train(chosen, data, tmp_path / "run", seed=3)
+    run = train(chosen, data, tmp_path / "run", RunOptions(seed=3))
     assert run.results["training"]["skipped_steps"] == 3
     rows = [line.split(",") for line in (run.folder / "metrics.csv").read_text().splitlines()]
     assert [row[rows[0].index("skipped_steps")] for row in rows[1:]] == ["2", "3", "3"]
     assert all(math.isfinite(float(row[3])) for row in rows[1:])
 
-    original = CountBatches.on_train_batch_end
-
-    def stopping(self, trainer, module, *args):
-        original(self, trainer, module, *args)
-        if module.batches_done == 4:  # right after two bad ones
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CountBatches, "on_train_batch_end", stopping)
-        with pytest.raises(GrassError, match="--resume"):
-            train(chosen, data, tmp_path / "stopped", seed=3)
-    again = train(chosen, data, tmp_path / "stopped", seed=3, resume=True)
+    right_after_two_bad_ones = RunOptions(seed=3, progress=stop_after(4))
+    with pytest.raises(Interrupted, match="--resume"):
+        train(chosen, data, tmp_path / "stopped", right_after_two_bad_ones)
+    again = train(chosen, data, tmp_path / "stopped", RunOptions(seed=3, resume=True))
     assert weights(again.folder) == weights(run.folder)
     assert again.results["training"]["skipped_steps"] == 3
 
@@ -131,7 +115,7 @@ def test_bad_steps_that_persist_end_training_and_keep_the_batch(tmp_path, bad_lo
         assert file.get_tensor("edge_index").max() < len(file.get_tensor("node_encoding"))
     checkpoint = read_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint["grass_gnn"]["batches_done"] == 9  # which the bad steps did not change
-    assert all(torch.isfinite(v.float()).all() for v in checkpoint["state_dict"].values())
+    assert all(torch.isfinite(v.float()).all() for v in checkpoint["model"].values())
 
 
 def test_weights_that_are_not_finite_are_not_written(tmp_path):

@@ -11,7 +11,8 @@ from grass_gnn import GRASSConfig, GrassError, load_model
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.testing import random_input
 from grass_gnn.training.checkpoint import checkpoints, read_checkpoint
-from grass_gnn.training.module import CountBatches
+from grass_gnn.training.loop import Interrupted
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 
 SETTINGS = {
@@ -50,11 +51,21 @@ def weights(folder):
     return (folder / "weights.safetensors").read_bytes()
 
 
+def stop_after(batches, sent=signal.SIGTERM):
+    """A progress hook that sends a signal to this process after a number of batches."""
+
+    def progress(what, done, total):
+        if what.startswith("Training") and done == batches:
+            os.kill(os.getpid(), sent)
+
+    return progress
+
+
 @pytest.fixture
 def reference(tmp_path):
     chosen = config()
     data = prepared(chosen, tmp_path / "cache")
-    return train(chosen, data, tmp_path / "reference", seed=3), chosen, data
+    return train(chosen, data, tmp_path / "reference", RunOptions(seed=3)), chosen, data
 
 
 def test_run_folder_holds_everything(reference, tmp_path):
@@ -86,10 +97,11 @@ def test_run_folder_holds_everything(reference, tmp_path):
 def test_same_seed_same_bytes_whatever_the_workers(reference, tmp_path):
     run, chosen, data = reference
     for number, workers in enumerate((0, 2)):
-        again = train(chosen, data, tmp_path / f"again{number}", seed=3, workers=workers)
+        options = RunOptions(seed=3, workers=workers)
+        again = train(chosen, data, tmp_path / f"again{number}", options)
         assert weights(again.folder) == weights(run.folder)
         assert again.test == run.test
-    other = train(chosen, data, tmp_path / "other", seed=4)
+    other = train(chosen, data, tmp_path / "other", RunOptions(seed=4))
     assert weights(other.folder) != weights(run.folder)
 
 
@@ -106,26 +118,15 @@ def test_loaded_model_predicts_what_was_evaluated(reference, tmp_path):
     assert torch.allclose(alone.mean[0], fixed.mean[2], atol=1e-6)
 
 
-@pytest.mark.parametrize("stop_after", [1, 5, 7, 10, 15])
-def test_stopped_at_any_batch_and_resumed_gives_the_same_weights(
-    reference, tmp_path, stop_after, monkeypatch
-):
+@pytest.mark.parametrize("batches", [1, 5, 7, 10, 15])
+def test_stopped_at_any_batch_and_resumed_gives_the_same_weights(reference, tmp_path, batches):
     """SIGTERM, as a cluster sends it: the run ends after the batch, with a checkpoint."""
     run, chosen, data = reference
-    original = CountBatches.on_train_batch_end
-
-    def stopping(self, trainer, module, *args):
-        original(self, trainer, module, *args)
-        if module.batches_done == stop_after:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     folder = tmp_path / "stopped"
-    monkeypatch.setattr(CountBatches, "on_train_batch_end", stopping)
-    with pytest.raises(GrassError, match="--resume"):
-        train(chosen, data, folder, seed=3)
-    monkeypatch.undo()
-    assert read_checkpoint(folder / "checkpoints")["grass_gnn"]["batches_done"] == stop_after
-    again = train(chosen, data, folder, seed=3, resume=True)
+    with pytest.raises(Interrupted, match="--resume"):
+        train(chosen, data, folder, RunOptions(seed=3, progress=stop_after(batches)))
+    assert read_checkpoint(folder / "checkpoints")["grass_gnn"]["batches_done"] == batches
+    again = train(chosen, data, folder, RunOptions(seed=3, resume=True))
     assert weights(folder) == weights(run.folder)
     assert again.test == run.test
     columns = [line.split(",")[:5] for line in (folder / "metrics.csv").read_text().splitlines()]
@@ -137,29 +138,29 @@ def test_stopped_at_any_batch_and_resumed_gives_the_same_weights(
 def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
     chosen = config(training__checkpoint_minutes=1e-9)
     data = prepared(chosen, tmp_path / "cache")
-    run = train(chosen, data, tmp_path / "run", seed=3)
+    run = train(chosen, data, tmp_path / "run", RunOptions(seed=3))
     kept = checkpoints(run.folder / "checkpoints")
     assert len(kept) == 2
     expected = weights(run.folder)
     kept[0].write_bytes(kept[0].read_bytes()[:-50])
-    train(chosen, data, run.folder, seed=3, resume=True)
+    train(chosen, data, run.folder, RunOptions(seed=3, resume=True))
     assert weights(run.folder) == expected
     for path in checkpoints(run.folder / "checkpoints"):
         path.write_bytes(b"rubbish")
     with pytest.raises(GrassError, match="damaged"):
-        train(chosen, data, run.folder, seed=3, resume=True)
+        train(chosen, data, run.folder, RunOptions(seed=3, resume=True))
 
 
 def test_resuming_with_something_else_is_refused(reference, tmp_path):
     run, chosen, data = reference
     with pytest.raises(GrassError, match="--resume, or another --out"):
-        train(chosen, data, run.folder, seed=3)
+        train(chosen, data, run.folder, RunOptions(seed=3))
     with pytest.raises(GrassError, match="another seed"):
-        train(chosen, data, run.folder, seed=9, resume=True)
+        train(chosen, data, run.folder, RunOptions(seed=9, resume=True))
     with pytest.raises(GrassError, match="another config"):
-        train(config(model__layers=3), data, run.folder, seed=3, resume=True)
+        train(config(model__layers=3), data, run.folder, RunOptions(seed=3, resume=True))
     with pytest.raises(GrassError, match="no run to resume"):
-        train(chosen, data, tmp_path / "nowhere", resume=True)
+        train(chosen, data, tmp_path / "nowhere", RunOptions(resume=True))
 
 
 def test_damaged_run_folders_name_the_file(reference):
@@ -198,6 +199,6 @@ def test_gradient_accumulation_is_the_larger_batch(tmp_path):
             chosen,
             tmp_path / f"cache{size}",
         )
-        run = train(chosen, data, tmp_path / f"run{size}", seed=1)
+        run = train(chosen, data, tmp_path / f"run{size}", RunOptions(seed=1))
         results.append(torch.cat([p.flatten() for p in run.model.parameters()]))
     assert torch.allclose(*results, atol=1e-5)

@@ -1,12 +1,11 @@
 """Training on parts of one large graph, from the data to a model that predicts for all of it."""
 
 import csv
-import os
-import signal
 from functools import partial
 
 import pytest
 import torch
+from test_run import stop_after
 from torch_geometric.data import Data
 
 from grass_gnn import GRASSConfig, fit, load_model
@@ -14,8 +13,8 @@ from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.encoding import drrwp as decomposition
 from grass_gnn.encoding import eigen as krylov
 from grass_gnn.errors import GrassError
-from grass_gnn.training.fit import Interrupted
-from grass_gnn.training.module import CountBatches
+from grass_gnn.training.loop import Interrupted
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 
 SPLITS = ("train", "val", "test")
@@ -67,22 +66,14 @@ def prepared(chosen: GRASSConfig, folder):
 
 
 @pytest.mark.parametrize("sampling", ["partition", "neighbour"])
-def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path, monkeypatch, sampling) -> None:
+def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path, sampling) -> None:
     chosen = config(training__sampling=sampling, training__fan_outs=[2])
     data = prepared(chosen, tmp_path / "cache")
-    train(chosen, data, tmp_path / "undisturbed", seed=3)
-    count = CountBatches.on_train_batch_end
-
-    def stop_after_six(self, trainer, module, *rest, **named):
-        count(self, trainer, module, *rest, **named)
-        if module.batches_done == 6:  # in the middle of the second epoch
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(CountBatches, "on_train_batch_end", stop_after_six)
+    train(chosen, data, tmp_path / "undisturbed", RunOptions(seed=3))
+    middle_of_second_epoch = RunOptions(seed=3, progress=stop_after(6))
     with pytest.raises(Interrupted):
-        train(chosen, data, tmp_path / "stopped", seed=3)
-    monkeypatch.undo()
-    train(chosen, data, tmp_path / "stopped", seed=3, resume=True)
+        train(chosen, data, tmp_path / "stopped", middle_of_second_epoch)
+    train(chosen, data, tmp_path / "stopped", RunOptions(seed=3, resume=True))
     with (tmp_path / "stopped" / "metrics.csv").open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == ["4", "8"]
     files = [tmp_path / name / "weights.safetensors" for name in ("undisturbed", "stopped")]

@@ -7,7 +7,7 @@ number of workers nor a restart in the middle of an epoch changes it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -95,7 +95,7 @@ class GraphLoader:
         self._rank, self._world_size = rank, world_size
         return self
 
-    def __iter__(self) -> Iterator[GraphBatch]:
+    def __iter__(self) -> Generator[GraphBatch, None, None]:
         batches = self._epoch_batches()[self._next_batch :]
         made = self._made_ahead(batches) if self.workers else map(self._make, batches)
         for batch in made:

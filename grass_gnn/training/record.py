@@ -1,0 +1,157 @@
+"""The training curve: a row per epoch in ``metrics.csv``, and in another logger if asked for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from grass_gnn.errors import GrassError
+from grass_gnn.files import write_text
+
+COLUMNS = [
+    "epoch",
+    "step",
+    "learning_rate",
+    "train_loss",
+    "val_metric",
+    "seconds",
+    "graphs_per_second",
+    "peak_memory_mb",
+    "skipped_steps",
+]
+_INTEGERS = ("epoch", "step", "skipped_steps")
+
+Row = dict[str, Any]
+
+
+class Record:
+    """The rows of ``metrics.csv``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[Row] = []
+
+    @property
+    def epoch_seconds(self) -> tuple[float, float, int]:
+        """Mean, standard deviation and number of the measured training times of epochs."""
+        times = [row["seconds"] for row in self.rows if row["seconds"] is not None]
+        if not times:
+            return float("nan"), 0.0, 0
+        deviation = statistics.stdev(times) if len(times) > 1 else 0.0
+        return statistics.mean(times), deviation, len(times)
+
+    def read(self, epochs: int) -> None:
+        """Read the rows up to an epoch; later ones will be written again by a resumed run."""
+        if self.path.exists():
+            try:
+                with self.path.open(newline="", encoding="utf-8") as file:
+                    rows = [_typed(row) for row in csv.DictReader(file)]
+                self.rows = [row for row in rows if row["epoch"] <= epochs]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise GrassError(f"The file {self.path} is damaged: {error}.") from None
+
+    def write(self) -> None:
+        """Write all rows."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        write_text(self.path, text.getvalue())
+
+
+def _typed(row: dict[str, str]) -> Row:
+    return {
+        name: None if value == "" else int(value) if name in _INTEGERS else float(value)
+        for name, value in row.items()
+    }
+
+
+class Logger(Protocol):
+    """Another place for the training curve."""
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Log the values of an epoch."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+def open_logger(name: str | None, folder: Path) -> Logger | None:
+    """The logger of a given name, writing below the run folder; None without a name."""
+    if name is None:
+        return None
+    if name not in LOGGERS:
+        raise GrassError(f"There is no logger {name!r}; the names are {', '.join(LOGGERS)}.")
+    try:
+        return LOGGERS[name](folder)
+    except ImportError:
+        raise GrassError(
+            f"Logging to {name} needs its package: pip install 'grass-gnn[{name}]'."
+        ) from None
+
+
+class TensorBoard:
+    """Event files in the folder ``tensorboard``."""
+
+    def __init__(self, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(folder / "tensorboard"))
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Log the values of an epoch."""
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self.writer.close()
+
+
+class MLflow:
+    """A run of the experiment ``grass-gnn``, in the folder ``mlflow``."""
+
+    def __init__(self, folder: Path) -> None:
+        from mlflow import MlflowClient
+
+        self.client = MlflowClient(f"file:{folder / 'mlflow'}")
+        found = self.client.get_experiment_by_name("grass-gnn")
+        number = found.experiment_id if found else self.client.create_experiment("grass-gnn")
+        self.run = self.client.create_run(number).info.run_id
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Log the values of an epoch."""
+        for name, value in values.items():
+            self.client.log_metric(self.run, name, value, step=step)
+
+    def close(self) -> None:
+        """Mark the run as finished."""
+        self.client.set_terminated(self.run)
+
+
+class WeightsAndBiases:
+    """A run of the project ``grass-gnn``."""
+
+    def __init__(self, folder: Path) -> None:
+        import wandb
+
+        self.run = wandb.init(project="grass-gnn", dir=str(folder))
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Log the values of an epoch."""
+        self.run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        """Mark the run as finished."""
+        self.run.finish()
+
+
+LOGGERS: dict[str, type[TensorBoard] | type[MLflow] | type[WeightsAndBiases]] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+    "wandb": WeightsAndBiases,
+}
