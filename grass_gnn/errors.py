@@ -1,12 +1,18 @@
 """Errors that users can fix. The command line shows their message instead of a traceback."""
 
+LONGEST_MESSAGE = 2000  # characters
+
 
 class GrassError(ValueError):
     """Something the user can fix: the message is one clear sentence that names the problem.
 
     The command line prints the message alone (a traceback only with ``--debug``). Subclasses say
-    what is wrong in general, so that programs need not read the message.
+    what is wrong in general, so that programs need not read the message. Very long messages are
+    shortened: parts of them may come from a file.
     """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(shortened(str(message), LONGEST_MESSAGE))
 
 
 class ConfigError(GrassError):
@@ -24,7 +30,13 @@ class RunError(GrassError):
 def first_line(error: BaseException) -> str:
     """The first line of another library's error message, without the full stop."""
     text = str(getattr(error, "reason", None) or error).strip() or type(error).__name__
-    return text.splitlines()[0].rstrip(".: ")
+    return shortened(text.splitlines()[0].rstrip(".: "), 300)
+
+
+def shortened(text: str, length: int) -> str:
+    """A text of at most ``length`` characters, without lone surrogates, which cannot be printed."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

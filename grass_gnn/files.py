@@ -1,4 +1,8 @@
-"""Files that appear whole or not at all."""
+"""Reading and writing the files of run folders.
+
+Files are written completely or not at all. Files that are read may come from anybody: only regular
+files up to a given size are opened, and they are read once.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,30 @@ import json
 import os
 import re
 import socket
+import stat
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from grass_gnn.errors import GrassError
+from grass_gnn.errors import GrassError, RunError, first_line
+
+LARGEST_TEXT = 64 << 20  # bytes of a JSON, TOML or CSV file of a run folder
 
 
 @contextlib.contextmanager
 def write_whole(path: str | Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path`` to write to, then move it there in one piece.
+    """Yield a temporary path next to ``path``, and rename it to ``path`` at the end.
 
-    The bytes are on disk before the name is: a reader, or a machine that lost its power, finds the
-    old file or the new one. On any error nothing is left behind; what a killed process left is
-    removed by the next one that writes to the folder.
+    The bytes are on disk before the file is renamed, so that readers find the old file or the new
+    one, even after a power failure. Errors leave no temporary file behind; those of killed
+    processes are removed by the next process that writes to the folder.
 
     Raises:
         GrassError: The folder cannot be written, or the disk is full.
     """
-    target = Path(os.path.realpath(path))  # where a link points: the link itself stays
+    target = Path(os.path.realpath(path))  # links are followed, not replaced
     temporary = None
     try:
         if target.exists() and not target.is_file():
@@ -51,7 +59,7 @@ def write_whole(path: str | Path) -> Iterator[Path]:
 
 
 def move_whole(source: Path, target: Path) -> None:
-    """Give a finished file or folder its name, once all of it is on disk."""
+    """Rename a finished file or folder once all of it is on disk."""
     for path in [*source.rglob("*"), source] if source.is_dir() else [source]:
         if path.is_dir():
             sync_folder(path)
@@ -63,7 +71,7 @@ def move_whole(source: Path, target: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, durably."""
+    """Create a folder and its parents, and wait until they are on disk."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for one in missing:
@@ -71,7 +79,7 @@ def make_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed process had not finished writing in a folder that is ours alone."""
+    """Remove temporary files of killed processes from a folder that this process has locked."""
     for temporary in folder.rglob(".*.tmp"):
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -81,7 +89,7 @@ _tidied: set[Path] = set()
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove unfinished files of processes of this machine that are no more; once a folder."""
+    """Remove temporary files of processes of this machine that have ended; once per folder."""
     if folder in _tidied:
         return
     _tidied.add(folder)
@@ -101,7 +109,7 @@ def _host() -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is a process of this number on this machine."""
+    """Whether a process with this id is running on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -112,28 +120,82 @@ def is_running(pid: int) -> bool:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file in one piece."""
+    """Write a text file, completely or not at all."""
     with write_whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write a JSON file in one piece."""
+    """Write a JSON file, completely or not at all."""
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
-def read_json(path: str | Path) -> Any:
-    """Read a JSON file; a missing or damaged one is a clear error."""
+def read_bytes(path: str | Path, limit: int) -> bytes:
+    """Read a file that may come from anybody, at once.
+
+    Args:
+        path: The file; links are followed.
+        limit: Largest size in bytes.
+
+    Raises:
+        RunError: There is no such file, it is not a regular file (but a device or a named pipe,
+            which may never end), it is too large, or it cannot be read.
+    """
     try:
-        return json.loads(Path(path).read_text("utf-8"))
+        # Opening a named pipe would otherwise wait for somebody to write to it.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with open(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise RunError(f"{path} is not a regular file.")
+            if status.st_size > limit:
+                raise RunError(
+                    f"The file {path} has {status.st_size:,} bytes, more than {limit:,}."
+                )
+            return file.read(limit)
     except FileNotFoundError:
-        raise GrassError(f"There is no file {path}.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise GrassError(f"The file {path} is damaged: {error}.") from None
+        raise RunError(f"There is no file {path}.") from None
+    except OSError as error:
+        raise RunError(
+            f"The file {path} cannot be read: {error.strerror or first_line(error)}."
+        ) from None
+
+
+def read_text(path: str | Path, limit: int = LARGEST_TEXT) -> str:
+    """Read a text file that may come from anybody; see :func:`read_bytes`."""
+    try:
+        return read_bytes(path, limit).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RunError(f"The file {path} is damaged: {error}.") from None
+
+
+def read_json(path: str | Path, limit: int = LARGEST_TEXT) -> Any:
+    """Read a JSON file that may come from anybody; see :func:`read_bytes`."""
+    text = read_text(path, limit)
+    try:
+        value = json.loads(text)
+        if re.search(r"\\u[dD][89a-fA-F]", text):  # half a surrogate pair cannot be written
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        return value
+    except RecursionError:
+        raise RunError(f"The file {path} is damaged: it is nested too deeply.") from None
+    except ValueError as error:  # also numbers of thousands of digits
+        raise RunError(f"The file {path} is damaged: {first_line(error)}.") from None
+
+
+def read_toml(path: str | Path, limit: int = LARGEST_TEXT) -> dict[str, Any]:
+    """Read a TOML file that may come from anybody; see :func:`read_bytes`."""
+    text = read_text(path, limit)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise RunError(f"The file {path} is damaged: it is nested too deeply.") from None
+    except ValueError as error:
+        raise RunError(f"The file {path} cannot be read: {first_line(error)}.") from None
 
 
 def cache_folder() -> Path:
-    """Where downloads, packed datasets and compiled code go: $GRASS_CACHE, or the user's cache."""
+    """Folder for downloads, packed datasets and compiled code: $GRASS_CACHE, or ~/.cache."""
     if chosen := os.environ.get("GRASS_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "grass-gnn"
@@ -146,7 +208,7 @@ def _umask() -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new names in a folder durable; not every file system can."""
+    """Wait until new file names in a folder are on disk, if the file system supports that."""
     try:
         handle = os.open(folder, os.O_RDONLY)
         try:

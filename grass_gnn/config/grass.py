@@ -22,7 +22,8 @@ from grass_gnn.config.sections import (
     TaskConfig,
     TrainingConfig,
 )
-from grass_gnn.errors import ConfigError
+from grass_gnn.errors import ConfigError, RunError
+from grass_gnn.files import read_toml
 
 
 def names_below(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -114,12 +115,12 @@ class GRASSConfig(Section):
     @classmethod
     def from_toml(cls, path: str | Path) -> GRASSConfig:
         """Read a TOML file, which overrides a preset if it starts with ``preset = "…"``."""
+        if not Path(path).exists():
+            raise ConfigError(f"There is no configuration file {path}.")
         try:
-            values = tomllib.loads(Path(path).read_text("utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"There is no configuration file {path}.") from None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"The configuration file {path} cannot be read: {error}.") from None
+            values = read_toml(path)
+        except RunError as error:
+            raise ConfigError(f"The configuration cannot be read: {error}") from None
         preset = values.pop("preset", None)
         if preset is None:
             return cls.from_dict(values, str(path))

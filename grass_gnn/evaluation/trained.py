@@ -18,16 +18,17 @@ from torch_geometric.data import Data
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.build import pack
 from grass_gnn.data.packed.dataset import PackedDataset
-from grass_gnn.errors import GrassError, RunError, first_line
+from grass_gnn.errors import GrassError, RunError, first_line, shortened
 from grass_gnn.evaluation.embed import embed_split
 from grass_gnn.evaluation.explain import Explanation, explain_graph
 from grass_gnn.evaluation.protocol import predict_split
-from grass_gnn.files import read_json, write_json, write_whole
+from grass_gnn.files import read_bytes, read_json, write_json, write_whole
 from grass_gnn.nn.model import GRASS
 
 WEIGHTS, CARD = "weights.safetensors", "config.json"
 FORMAT = 1
 SHIPPED = Path(__file__).parents[1] / "models"  # trained weights that come with the package
+_HEADER = 4096  # bytes that safetensors may take to describe a tensor
 _BATCH_GRAPHS, _BATCH_NODES = 256, 40_000  # at most, when predicting
 
 
@@ -198,27 +199,28 @@ def load_model(folder: str | Path) -> TrainedModel:
             f"The model in {folder} has format {card.get('format')!r}; this version reads {FORMAT}."
         )
     config = GRASSConfig.from_dict(card["config"], str(folder / CARD))
-    data = (folder / WEIGHTS).read_bytes()
+    with torch.device("meta"):  # takes no memory, however large a model the card asks for
+        model = GRASS(config)
+    state = model.state_dict().values()
+    size = sum(value.numel() * value.element_size() for value in state)
+    data = read_bytes(folder / WEIGHTS, size + _HEADER * (1 + len(state)))
     if hashlib.sha256(data).hexdigest() != card.get("weights_sha256"):
         raise RunError(f"The file {folder / WEIGHTS} is damaged: its checksum differs.")
     try:
-        model = _with_weights(config, load_tensors(data))
+        _load_weights(model, load_tensors(data))
     except GrassError:
         raise
     except (RuntimeError, SafetensorError, ValueError, TypeError) as error:
-        reason = [*str(error).splitlines(), ""][1].strip() or first_line(error)
+        reason = shortened([*str(error).splitlines(), ""][1].strip(), 300) or first_line(error)
         raise RunError(
             f"The weights in {folder / WEIGHTS} do not fit {CARD}: {reason.rstrip('.')}."
         ) from None
     return TrainedModel(model.eval(), config, card, folder)
 
 
-def _with_weights(config: GRASSConfig, weights: dict[str, Tensor]) -> GRASS:
-    """A model of these weights; what a card asks for takes no memory until they are seen to fit."""
-    with torch.device("meta"):
-        model = GRASS(config)
+def _load_weights(model: GRASS, weights: dict[str, Tensor]) -> None:
+    """Give a model without memory its weights."""
     for name, expected in model.state_dict().items():
         if name in weights and weights[name].dtype != expected.dtype:
             raise ValueError(f"{name} is of type {weights[name].dtype}, not {expected.dtype}")
     model.load_state_dict({name: value.clone() for name, value in weights.items()}, assign=True)
-    return model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from grass_gnn.experiments.budget import Budget
 from grass_gnn.experiments.catalogue import Cell, Experiment, Filling
 from grass_gnn.experiments.grid import GRID, open_grid
 from grass_gnn.experiments.job import CARD, ERROR, PREDICTIONS, RESULTS, SHOWN_PREDICTIONS, state
-from grass_gnn.files import read_json
+from grass_gnn.files import read_json, read_text
 from grass_gnn.tasks import METRICS, make_task
 
 MIB, GIB = 2**20, 2**30
@@ -66,8 +67,8 @@ class RunRecord:
         path = self.folder / "metrics.csv"
         if not path.is_file():
             return []
-        with path.open(newline="", encoding="utf-8") as file:
-            return [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+        rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
+        return [{k: float(v) for k, v in row.items() if v} for row in rows]
 
     @cached_property
     def predictions(self) -> list[tuple[float, float]]:
@@ -75,8 +76,7 @@ class RunRecord:
         path = self.folder / PREDICTIONS
         if not path.is_file():
             return self._averaged_predictions()
-        with path.open(newline="", encoding="utf-8") as file:
-            _, *rows = csv.reader(file)
+        _, *rows = csv.reader(io.StringIO(read_text(path), newline=""))
         return [(float(row[0]), float(row[1])) for row in rows]
 
     def _averaged_predictions(self) -> list[tuple[float, float]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from grass_gnn.errors import GrassError, first_line
 from grass_gnn.experiments.job import RESULTS
 from grass_gnn.experiments.measured import GridRecord, RunRecord, is_grid
+from grass_gnn.files import read_text
 from grass_gnn.report.comparison import claims_table, comparison_tables
 from grass_gnn.report.figures import grid_figures, rewiring_figure
 from grass_gnn.report.render import Detail, Section, write_page
@@ -101,7 +102,7 @@ def _grid_details(name: str, runs: Sequence[RunRecord]) -> list[Detail]:
         Detail("All runs", "\n".join(map(_run_line, runs))),
         Detail(
             f"Configuration (seed {first.results['seed']})",
-            (first.folder / "config.toml").read_text("utf-8"),
+            read_text(first.folder / "config.toml"),
         ),
         Detail("Data", table=data_table(name, first)),
         Detail("Hardware and versions", table=hardware_table(name, first)),

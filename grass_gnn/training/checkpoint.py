@@ -15,10 +15,11 @@ from typing import Any
 import torch
 
 from grass_gnn.errors import GrassError
-from grass_gnn.files import write_whole
+from grass_gnn.files import read_bytes, write_whole
 
 FOLDER = "checkpoints"  # in a run folder
 KEPT = 2  # the newest, and the one before it
+_LARGEST = 64 << 30  # bytes of a checkpoint
 FORMAT = 2  # format 1 was that of the Trainer of Lightning
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any] | None:
     found = checkpoints(folder)
     for path in found:
         try:
-            data = path.read_bytes()
+            data = read_bytes(path, _LARGEST)
             if path.stem.endswith(f"-{_checksum(data)}"):
                 checkpoint = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
                 if isinstance(checkpoint, dict) and "grass_gnn" in checkpoint:

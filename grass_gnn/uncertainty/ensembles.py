@@ -22,6 +22,7 @@ from grass_gnn.tasks import make_task
 from grass_gnn.uncertainty.calibration import Calibration
 from grass_gnn.uncertainty.similarity import SimilarityReference
 
+_MOST_FOLDS = 1000
 FOLDS = "folds.csv"  # in the folder of a cross-validation: the fold of each row
 CROSS_VALIDATION = "cross_validation.json"  # its summary, when all folds are done
 
@@ -35,6 +36,10 @@ def run_folders(folder: str | Path) -> list[Path]:
         # Bare names: a summary of a stranger's leads nowhere else.
         if not isinstance(runs, list) or not all(re.fullmatch(r"fold-\d+", str(r)) for r in runs):
             raise GrassError(f"The file {folder / CROSS_VALIDATION} is damaged: it names no folds.")
+        if len(set(runs)) < len(runs) or len(runs) > _MOST_FOLDS:
+            raise GrassError(
+                f"The file {folder / CROSS_VALIDATION} is damaged: it names {len(runs):,} folds."
+            )
         return [folder / run for run in runs]
     if (folder / FOLDS).is_file():
         raise GrassError(f"The cross-validation in {folder} is not finished: use --resume.")

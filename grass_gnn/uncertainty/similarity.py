@@ -19,9 +19,10 @@ from safetensors.torch import save as save_tensors
 
 from grass_gnn.data.tables.molecules import FINGERPRINT_BITS
 from grass_gnn.errors import GrassError, first_line
-from grass_gnn.files import write_whole
+from grass_gnn.files import read_bytes, write_whole
 
 FILE = "similarity.safetensors"
+_LARGEST_FILE = 1 << 20  # bytes; _KEPT fingerprints take a quarter of it
 _KEPT = 2000  # training molecules
 _UNLIKE = 0.01  # quantile of the training molecules' own similarity
 
@@ -69,7 +70,7 @@ class SimilarityReference:
         """
         path = folder / FILE
         try:
-            data = path.read_bytes()
+            data = read_bytes(path, _LARGEST_FILE)
             if hashlib.sha256(data).hexdigest() != checksum:
                 raise GrassError(f"The file {path} is damaged: its checksum differs.")
             tensors = load_tensors(data)
@@ -78,7 +79,12 @@ class SimilarityReference:
             raise
         except (OSError, SafetensorError, KeyError, RuntimeError, ValueError, TypeError) as error:
             raise GrassError(f"The file {path} is damaged: {first_line(error)}.") from None
-        if bits.dtype != torch.uint8 or bits.dim() != 2 or 8 * bits.size(1) != FINGERPRINT_BITS:
+        if (
+            bits.dtype != torch.uint8
+            or bits.dim() != 2
+            or 8 * bits.size(1) != FINGERPRINT_BITS
+            or not len(bits)
+        ):
             raise GrassError(f"The file {path} is damaged: it holds no fingerprints.")
         return cls(np.unpackbits(bits.numpy(), axis=1), threshold)
 

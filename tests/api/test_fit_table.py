@@ -238,3 +238,24 @@ def test_the_example_table_is_right_and_trains(tmp_path, monkeypatch, capsys):
     assert main(["train", "example", *SET, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["test"]["metric"] == "mae"
     assert (tmp_path / "runs" / "example" / "weights.safetensors").is_file()
+
+
+def test_a_target_is_not_a_descriptor_and_a_constant_one_is_warned_of(tmp_path, caplog):
+    from grass_gnn.data.tables.schema import read_rows
+
+    path = tmp_path / "t.csv"
+    path.write_text("smiles,y,z\n" + "".join(f"{'C' * n},1.0,{n}\n" for n in range(1, 9)))
+    with pytest.raises(GrassError, match="descriptor"):
+        read_rows(path, TableSpec(targets=("y",), descriptors=("z", "y")), 0)
+    read_rows(path, TableSpec(targets=("y", "z")), 0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "The target 'y' has the value 1 in all rows."
+    ]
+
+
+def test_new_models_use_cip_labels_and_say_so(tmp_path):
+    from grass_gnn.data.tables.schema import TableSchema
+
+    assert TableSpec(targets=("y",)).features == "ogb-cip"
+    old = {"table": {"smiles": "smiles", "targets": ["y"]}}  # a card from before the label
+    assert TableSchema.from_card(old).features == "ogb"

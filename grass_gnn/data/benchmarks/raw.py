@@ -1,8 +1,8 @@
-"""Pickles read as data: tensors, arrays, numbers and containers, and never a call to anything else.
+"""Raw files of the benchmarks, and how pickles among them are read without running code.
 
-The raw files of some benchmarks are pickles, which may name any function of any module and have it
-called. Here a file may name only the few that rebuild tensors and arrays; each of them is replaced
-by one that checks what it is given. Whoever made the file, reading it runs no code of theirs.
+A pickle may name any function of any module and have it called. Here it may name only the few
+functions that rebuild tensors and arrays, each of which is replaced by one that checks its
+arguments. So reading a file runs no code of its author.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import mmap
+import os
 import pickle
+import pickletools
 import shutil
 import sys
 import tempfile
@@ -43,11 +46,11 @@ from grass_gnn.errors import GrassError, first_line
 from grass_gnn.files import cache_folder, move_whole, write_json
 from grass_gnn.progress import Progress, reporting
 
-_PLAIN_KINDS = "biuf"  # of arrays: truth values, whole numbers and numbers
+_PLAIN_KINDS = "biuf"  # of arrays: booleans, integers and floats
 
 
 class _PlainType:
-    """Stands for a NumPy type; of the state that is pickled with it only the byte order counts."""
+    """Replaces a NumPy dtype; only the byte order of its pickled state is used."""
 
     def __init__(self, name: str, *_: object) -> None:
         self.dtype = np.dtype(str(name))
@@ -60,7 +63,7 @@ class _PlainType:
 
 
 class _PlainArray(np.ndarray):
-    """An array whose pickled state may hold plain numbers only."""
+    """An array whose pickled state may contain plain numbers only."""
 
     def __setstate__(self, state: Any) -> None:
         version, shape, kind, fortran, data = state
@@ -116,36 +119,106 @@ class _DataUnpickler(pickle.Unpickler):
             return _ALLOWED[module, name]
         except KeyError:
             raise pickle.UnpicklingError(
-                f"it asks for {module}.{name}, which is no data and is not run"
+                f"it asks for {module}.{name}, which is not data and is not called"
             ) from None
 
 
 def load_data(file: BinaryIO) -> Any:
-    """Read a pickle that holds data.
+    """Read a pickle of plain data.
 
     Raises:
-        pickle.UnpicklingError: It names something else; nothing of it was called.
+        pickle.UnpicklingError: It names something else, which was not called.
     """
+    _check_memo(file)
     return _DataUnpickler(file).load()
 
 
+def _check_memo(file: BinaryIO) -> None:
+    """Refuse a pickle whose memo indices exceed its size.
+
+    Python's unpickler allocates its memo up to the largest index, so that nine bytes could take
+    gigabytes. A pickler counts from 0, hence an index is never as large as the file.
+    """
+    start = file.tell()
+    with _buffer(file) as data:
+        size, place = len(data), start
+        while place < size:
+            code, index = data[place], 0
+            place += 1
+            length = _ARGUMENTS[code]
+            if length >= 0:
+                if code == _LONG_PUT:
+                    index = int.from_bytes(data[place : place + 4], "little")
+                place += length
+            elif length == pickletools.UP_TO_NEWLINE:
+                end = data.find(b"\n", place)
+                if code == _TEXT_PUT:
+                    text = bytes(data[place : min(end, place + 20)])
+                    index = int(text) if text.isdigit() else size
+                elif code in _TWO_LINES:
+                    end = data.find(b"\n", end + 1)
+                if end < 0:
+                    break  # the unpickler says that the file is incomplete
+                place = end + 1
+            else:
+                own = _LENGTHS[length]
+                place += own + int.from_bytes(data[place : place + own], "little")
+            if index >= size:
+                raise pickle.UnpicklingError("a memo index is larger than the file")
+            if code == _STOP:
+                break
+    file.seek(start)
+
+
+@contextlib.contextmanager
+def _buffer(file: BinaryIO) -> Iterator[Any]:
+    """The bytes of a file, without reading it into memory if it is one on disk."""
+    try:
+        handle = file.fileno()
+        if os.fstat(handle).st_size == 0:
+            yield b""
+            return
+        with mmap.mmap(handle, 0, access=mmap.ACCESS_READ) as mapped:
+            yield mapped
+    except (OSError, io.UnsupportedOperation):
+        place = file.tell()
+        file.seek(0)
+        yield file.read()
+        file.seek(place)
+
+
+# Bytes of each opcode's argument, or how its length is written (pickletools' own numbers).
+_ARGUMENTS = [0] * 256
+for _opcode in pickletools.opcodes:
+    if _opcode.arg is not None:
+        _ARGUMENTS[ord(_opcode.code)] = _opcode.arg.n
+_LENGTHS = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
+_TWO_LINES = b"ci"  # GLOBAL and INST: a module and a name
+_LONG_PUT, _TEXT_PUT, _STOP = ord("r"), ord("p"), ord(".")
+
+
 def load_tensors_only(path: str | Path, map_location: Any = None) -> Any:
-    """What ``torch.save`` wrote, by torch's own reader of data, without PyG's way around it.
+    """Read a file of ``torch.save`` with ``weights_only=True``, without PyG's fallback.
 
     Raises:
-        pickle.UnpicklingError: The file names something else; nothing of it was called.
+        pickle.UnpicklingError: The file names something else, which was not called.
     """
     try:
         with torch.serialization.safe_globals(_not_yet_safe()):
             return torch.load(path, map_location, weights_only=True)
-    except pickle.UnpicklingError:  # torch's own message tells how to run it all the same
+    except pickle.UnpicklingError:  # torch's own message suggests to run it all the same
         raise pickle.UnpicklingError("it holds more than data, or is damaged") from None
 
 
 def _not_yet_safe() -> list[Any]:
-    """What a saved graph consists of, but for what PyG itself has told torch to be data.
+    """Classes of a saved graph that PyG has not registered with torch as safe.
 
-    Leaving ``safe_globals`` takes away all that it was given, and must not take away PyG's.
+    Leaving ``safe_globals`` removes everything it was given, which must not include PyG's.
     """
     known = set(torch.serialization.get_safe_globals())
     graph = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
@@ -154,7 +227,7 @@ def _not_yet_safe() -> list[Any]:
 
 @contextlib.contextmanager
 def reading_data_only() -> Iterator[None]:
-    """While PyG's datasets read their raw files, let them read data and run nothing.
+    """Let PyG's datasets read data from their raw files, without running code.
 
     Their modules call ``pickle.load``, and ``fs.torch_load`` falls back to unpickling anything.
     """

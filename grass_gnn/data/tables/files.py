@@ -1,4 +1,8 @@
-"""Cells that a spreadsheet shows and does not run."""
+"""Tables of molecules: CSV, TSV and Parquet files, read row by row.
+
+Tables may come from anybody. Rows that cannot be read get a reason and do not affect others, memory
+is bounded whatever a file contains, and no cell that we write is taken for a formula.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +23,14 @@ from typing import Any, NamedTuple
 from grass_gnn.config import suggest
 from grass_gnn.errors import GrassError, first_line
 
-_NUMBER_AND_SPREAD = re.compile(r"[+-][\d.]+ ± [\d.]+.{0,20}")  # as our own tables have it
+_NUMBER_AND_SPREAD = re.compile(r"[+-][\d.]+ ± [\d.]+.{0,20}")  # as in our own tables
 
 
 def guard(cell: str) -> str:
-    """A cell that a spreadsheet would take for a formula, as the text that it is.
+    """Put an apostrophe before a cell that a spreadsheet would take for a formula.
 
-    A bare carriage return becomes a line break: Python's writer leaves it without quotation marks,
-    and what follows it would be the first cell of another row.
+    A bare carriage return becomes a line break: Python's writer does not quote it, so that the
+    text after it would start another row.
     """
     cell = cell.replace("\r\n", "\n").replace("\r", "\n")
     if cell[:1] in "=+-@\t\n" and cell[:1] and not _NUMBER_AND_SPREAD.fullmatch(cell):
@@ -38,12 +42,13 @@ def guard(cell: str) -> str:
 
 
 _LONGEST_LINE = 1 << 25  # characters
-# A compressed file that unpacks to more than this, and to so many times its size, is a trap.
+# A compressed table may unpack to this many bytes, or to this many times its size.
 _LARGEST_UNPACKED, _LARGEST_RATIO = 1 << 30, 100
+_LONGEST_CELL = 1 << 20  # characters of a Parquet cell
 
 
 def open_text(path: Path) -> io.TextIOWrapper:
-    """A text file, compressed or not, without its byte-order mark; bytes that are no text show."""
+    """Open a text file, compressed or not; invalid bytes become replacement characters."""
     csv.field_size_limit(sys.maxsize)
     with path.open("rb") as probe:
         compressed = probe.read(2) == b"\x1f\x8b"
@@ -55,7 +60,7 @@ def text_lines(file: io.TextIOWrapper) -> Iterator[str]:
     """The lines of a file.
 
     Raises:
-        OSError: One of them does not end.
+        OSError: A line is too long.
     """
     while line := file.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:
@@ -64,7 +69,7 @@ def text_lines(file: io.TextIOWrapper) -> Iterator[str]:
 
 
 class _Unpacked(gzip.GzipFile):
-    """A compressed file that stops before it fills the memory."""
+    """A gzip file that stops when it unpacks to too much."""
 
     def read1(self, size: int = -1) -> bytes:
         """Read some bytes."""
@@ -76,7 +81,7 @@ class _Unpacked(gzip.GzipFile):
         return data
 
 
-_LONGEST_RECORD = 200  # lines that a quoted cell may go over
+_LONGEST_RECORD = 200  # lines of a record with quoted line breaks
 
 
 def records(
@@ -84,9 +89,9 @@ def records(
 ) -> Iterator[tuple[int, list[str]]]:
     """Cells of each record with the number of its first line.
 
-    A quoted cell may hold line breaks. A quotation mark that somebody forgot to close would by the
-    same rule swallow all rows to the next mark; so a record of several lines must have as many
-    cells as the header, and no line within it may look like a row itself.
+    A quoted cell may contain line breaks. A quotation mark that was never closed would then swallow
+    all rows up to the next mark. So a record of several lines must have as many cells as the
+    header, and no line within it may look like a row by itself.
     """
     ahead: deque[tuple[int, str]] = deque()  # lines that were read but belong to later records
     while True:
@@ -115,12 +120,12 @@ def records(
             for _ in range(places):
                 ahead.popleft()
             yield number, cells
-        else:  # the mark spoils its own line and no other
+        else:  # the mark affects its own line only
             yield number, split_cells(line.rstrip("\r\n") + '"', delimiter) or [line]
 
 
 def split_cells(text: str, delimiter: str) -> list[str] | None:
-    """Cells of one record; None if it ends within a quoted cell."""
+    """Cells of a record; None if it ends within a quoted cell."""
     text = text.rstrip("\r\n").replace("\0", "\ufffd")
     if '"' not in text:
         return text.split(delimiter) if text else []
@@ -132,19 +137,20 @@ def split_cells(text: str, delimiter: str) -> list[str] | None:
     return next(csv.reader([text], delimiter=delimiter), [])
 
 
+_TEXT_TYPES = ("string", "large_string", "binary", "large_binary")
 TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".csv.gz", ".tsv.gz", ".txt.gz")
-# Cells that say nothing, in lower case.
+# Cells that mean "no value", in lower case.
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 
 try:
     from pyarrow import ArrowException
-except ImportError:  # a sentence when Parquet is asked for
+except ImportError:  # an error is raised when a Parquet file is opened
 
     class ArrowException(Exception):  # type: ignore[no-redef]
-        """What cannot happen without pyarrow."""
+        """Never raised without pyarrow."""
 
 
-# What reading a damaged file may lead to; Arrow's own errors are partly ValueErrors.
+# Errors of damaged files; some of Arrow's are ValueErrors.
 _DAMAGES = (OSError, EOFError, zlib.error, ArrowException)
 
 logger = logging.getLogger(__name__)
@@ -153,14 +159,14 @@ logger = logging.getLogger(__name__)
 class Row(NamedTuple):
     """One row of a table."""
 
-    line: int  # of the file, from 1; in Parquet, of the row, from 1
+    line: int  # line of the file, counted from 1; in Parquet files, the row
     cells: list[str]  # as many as there are columns
-    problem: str  # why the row cannot be trusted; mostly empty
+    problem: str  # why the row cannot be used; mostly empty
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table that is read anew, row by row, each time it is iterated over."""
+    """A table that is read row by row, from the start each time it is iterated over."""
 
     path: Path
     columns: list[str]
@@ -169,14 +175,14 @@ class Table:
     def __iter__(self) -> Iterator[Row]:
         try:
             yield from _parquet_rows(self.path) if self.delimiter is None else self._text_rows()
-        except _DAMAGES as error:  # such as a download that broke off
+        except _DAMAGES as error:  # such as an incomplete download
             raise GrassError(f"The file {self.path} is damaged: {first_line(error)}.") from None
 
     def place(self, name: str, option: str) -> int:
-        """Number of the column of a name; of several, the first.
+        """Index of a column; the first one if several have the name.
 
         Raises:
-            GrassError: There is none; the message names the option that asked for it.
+            GrassError: There is none; the message names the option that asks for it.
         """
         if name not in self.columns:
             known = [column for column in self.columns if column]
@@ -186,9 +192,7 @@ class Table:
                 else f"{self.path} has no header."
             )
         if self.columns.count(name) > 1:
-            logger.warning(
-                "%s has the column %r more than once: the first counts.", self.path, name
-            )
+            logger.warning("%s has several columns named %r: the first is used.", self.path, name)
         return self.columns.index(name)
 
     def _text_rows(self) -> Iterator[Row]:
@@ -197,7 +201,7 @@ class Table:
         with open_text(self.path) as file:
             found = records(enumerate(text_lines(file), 1), self.delimiter, width)
             next(found, None)  # the header
-            empty: list[Row] = []  # blank lines count as rows unless they end the file
+            empty: list[Row] = []  # blank lines are rows, except at the end
             for line, cells in found:
                 if not cells:
                     empty.append(Row(line, [""] * width, "the row is empty"))
@@ -211,15 +215,15 @@ class Table:
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether a name is that of a table."""
+    """Whether a file name is that of a table."""
     return str(path).lower().endswith(TABLE_ENDINGS)
 
 
 def open_table(path: str | Path) -> Table:
-    """Read the header of a table.
+    """Open a table and read its header.
 
     Raises:
-        GrassError: There is no such file, or it is no table.
+        GrassError: There is no such file, or it is not a table.
     """
     path = Path(path)
     if not path.is_file():
@@ -241,30 +245,54 @@ def open_table(path: str | Path) -> Table:
 
 def _parquet_file(path: Path) -> Any:
     try:
-        from pyarrow.parquet import ParquetFile
+        import pyarrow.parquet as pq
     except ImportError:
         raise GrassError(
             "Reading Parquet needs pyarrow: pip install 'grass-gnn[parquet]'."
         ) from None
     try:
-        return ParquetFile(path)
+        # Texts stay in their dictionaries: repeated in every row, they could fill the memory.
+        names = pq.read_schema(path)
+        texts = [one.name for one in names if str(one.type) in _TEXT_TYPES]
+        return pq.ParquetFile(path, read_dictionary=texts)
     except (ArrowException, OSError) as error:
-        raise GrassError(f"The file {path} is no Parquet file: {first_line(error)}.") from None
+        raise GrassError(f"The file {path} is not a Parquet file: {first_line(error)}.") from None
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
-    number = 0
-    for batch in _parquet_file(path).iter_batches(batch_size=4096):
-        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+    file = _parquet_file(path)
+    limit = max(_LARGEST_UNPACKED, _LARGEST_RATIO * path.stat().st_size)
+    groups = range(file.metadata.num_row_groups)
+    if sum(file.metadata.row_group(group).total_byte_size for group in groups) > limit:
+        raise OSError(f"it unpacks to more than {limit:,} bytes")
+    number = size = 0
+    for batch in file.iter_batches(batch_size=4096):
+        for cells in zip(*map(_parquet_cells, batch.columns), strict=True):
             number += 1
-            yield Row(number, ["" if value is None else str(value) for value in values], "")
+            size += sum(map(len, cells)) + len(cells)
+            if size > limit:
+                raise OSError(f"it contains more than {limit:,} characters")
+            longest = max(map(len, cells), default=0)
+            problem = ""
+            if longest > _LONGEST_CELL:
+                problem = f"a cell has {longest:,} characters, more than {_LONGEST_CELL:,}"
+                cells = tuple(cell if len(cell) <= _LONGEST_CELL else "" for cell in cells)
+            yield Row(number, list(cells), problem)
+
+
+def _parquet_cells(column: Any) -> list[str]:
+    """The cells of a column as text; equal cells of a dictionary share their memory."""
+    if not hasattr(column, "dictionary"):
+        return ["" if value is None else str(value) for value in column.to_pylist()]
+    words = ["" if word is None else str(word) for word in column.dictionary.to_pylist()]
+    return ["" if place is None else words[place] for place in column.indices.to_pylist()]
 
 
 def parse_number(text: str) -> float:
-    """A number from a cell; NaN where the cell says that there is none.
+    """The number in a cell; NaN if the cell means "no value".
 
     Raises:
-        ValueError: It is neither; the message ends a sentence.
+        ValueError: The cell is neither; the message is a clause without a full stop.
     """
     text = text.strip()
     if text.lower() in MISSING:
@@ -282,5 +310,5 @@ def parse_number(text: str) -> float:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """A cell as it may be shown: in quotes, on one line, and not too long."""
+    """A cell for a message: in quotes, on one line, and not too long."""
     return repr(text if len(text) <= length else text[: length - 1] + "…")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +16,15 @@ from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.spec import TableSpec
-from grass_gnn.errors import GrassError
+from grass_gnn.errors import DataError, GrassError
 from grass_gnn.progress import report_progress
 from grass_gnn.tasks import TASKS, TargetColumn, Task, kind_of_columns, make_task
 
 SMILES_NAMES = ("smiles", "canonical_smiles", "smi", "mol", "structure")
 _YES = {"1", "1.0", "true", "yes"}
 _NO = {"0", "0.0", "false", "no"}
+
+logger = logging.getLogger(__name__)
 
 
 class TableSchema(Section):
@@ -222,6 +225,9 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
     if not spec.targets:
         columns = ", ".join(table.columns[:20])
         raise GrassError(f"Which column should be predicted? Use --target; columns: {columns}.")
+    leaking = [name for name in spec.descriptors if name in spec.targets]
+    if leaking:
+        raise DataError(f"The target {leaking[0]!r} cannot be a descriptor too (--descriptors).")
     schema = TableSchema(
         smiles=find_smiles(table, spec.smiles),
         targets=list(spec.targets),
@@ -240,7 +246,17 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
     schema = schema.model_copy(update={"classes": classes})
     read = _read(rows, schema, task, sentence, workers)
     _check_problems(read.rows, spec.bad_rows, Path(path))
+    _warn_of_constants(read)
     return read
+
+
+def _warn_of_constants(read: ReadRows) -> None:
+    """Warn of targets with the same value in all rows: there is nothing to learn from them."""
+    for number, name in enumerate(read.schema.targets):
+        values = {read.values[row][0][number] for row in read.usable}
+        known = {value for value in values if not math.isnan(value)}
+        if len(known) == 1:
+            logger.warning("The target %r has the value %g in all rows.", name, known.pop())
 
 
 def read_known_rows(path: str | Path, schema: TableSchema, task: TaskConfig) -> ReadRows:
