@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from grass_gnn.errors import GrassError
-from grass_gnn.files import write_text
+from grass_gnn.files import read_text, write_text
+
+_LARGEST_FILE = 1 << 30  # bytes
 
 _MEAN = re.compile(r"(.+)_(?:pred|prob)(?:_.+)?")
 _STD = re.compile(r"(.+)_std(?:_.+)?")
@@ -99,8 +101,8 @@ class SavedPredictions:
         Raises:
             GrassError: The file has other columns or cells.
         """
-        with path.open(newline="", encoding="utf-8") as file:
-            header, *rows = list(csv.reader(file)) or [[]]
+        text = read_text(path, _LARGEST_FILE)
+        header, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
         kinds = [_kind(name, header) for name in header]
         places = {
             kind: [place for place, found in enumerate(kinds) if found == kind]
