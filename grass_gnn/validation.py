@@ -1,4 +1,4 @@
-"""Checks of what users hand in: each failure is one sentence that names the value at fault."""
+"""Checks of arguments; error messages name the invalid value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def check_graph(edge_index: Tensor, num_nodes: int, weight: Tensor | None = None
     Args:
         edge_index: Head and tail of each edge [2, E], integers in [0, num_nodes).
         num_nodes: The number of nodes.
-        weight: Weight of each edge [E], finite and not negative.
+        weight: Weight of each edge [E], finite and non-negative.
     """
     check_non_negative_int("num_nodes", num_nodes)
     check_pairs("edge_index", edge_index, num_nodes)
@@ -21,7 +21,7 @@ def check_graph(edge_index: Tensor, num_nodes: int, weight: Tensor | None = None
 
 
 def check_weights(name: str, weights: Tensor, num_edges: int) -> None:
-    """Raise unless ``weights`` [E] holds a finite and not negative number for each edge."""
+    """Raise unless ``weights`` [E] holds a finite, non-negative number for each edge."""
     if not isinstance(weights, Tensor):
         raise TypeError(f"{name} must be a tensor, not {type(weights).__name__}.")
     if weights.shape != (num_edges,):
@@ -80,7 +80,7 @@ def check_within_graphs(name: str, pairs: Tensor, graph_ptr: Tensor) -> None:
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    """Raise if ``tensor`` holds a NaN or an infinity, and say where."""
+    """Raise if ``tensor`` holds NaN or infinity."""
     finite = torch.isfinite(tensor)
     if not bool(finite.all()):
         place = (~finite).nonzero()[0].tolist()

@@ -1,4 +1,4 @@
-"""The largest eigenpairs of T_sym, or of its like on directed graphs."""
+"""D-RRWP: random walk encodings from the largest eigenpairs of T_sym (equations 1 and 2)."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ logger = logging.getLogger(__name__)
 
 
 class Decomposition(NamedTuple):
-    """The largest eigenpairs of T_sym, which give the encoding of any pair.
+    """The largest eigenpairs of T_sym, from which any pair can be encoded.
 
-    There are m + 1 columns: the last holds the partner of λ_m where −λ_m is an eigenvalue too (on
-    bipartite graphs), so that no pair ±λ is cut in two, and is zero elsewhere.
+    There are m + 1 columns. The last is zero unless −λ_m is also an eigenvalue (on bipartite
+    graphs): it then holds that eigenpair, so that no pair ±λ is separated.
     """
 
     vectors: Tensor  # [n, m + 1] float32: Q; alternating: U
-    values: Tensor  # [m + 1] float32: λ, by falling magnitude; alternating: σ²
+    values: Tensor  # [m + 1] float32: λ, by decreasing magnitude; alternating: σ²
     error: float  # largest |λ| (alternating: σ²) left out: the spectral norm of the remainder
-    right_vectors: Tensor | None = None  # [n, m + 1] float32: V, of the alternating form only
-    residual: float = 0.0  # largest ‖T q − λ q‖ on large graphs; elsewhere it is rounding
+    right_vectors: Tensor | None = None  # [n, m + 1] float32: V, in the alternating form only
+    residual: float = 0.0  # largest ‖T q − λ q‖ on large graphs; on others, only rounding errors
 
     def to(self, device: torch.device) -> Decomposition:
         """The same decomposition on another device."""
@@ -69,23 +69,26 @@ def decompose(
     keep: Path | None = None,
     progress: Progress = silent,
 ) -> Decomposition:
-    r"""Find the m eigenpairs of T_sym that are largest in magnitude (all of them if m ≥ n).
+    r"""Compute the m eigenpairs of T_sym that are largest in magnitude (all of them if m ≥ n).
 
-    A graph whose edges are not the same in both directions has no T_sym. It can be symmetrised
-    (:math:`A + A^\top`), or walked along and against its edges in turn: with the singular value
-    decomposition :math:`D_{out}^{-1/2} A D_{in}^{-1/2} = U S V^\top`, h double steps are
-    :math:`U S^{2h} U^\top` if they begin along the edges, and :math:`V S^{2h} V^\top` if against.
+    A directed graph has no T_sym. It can be symmetrised (:math:`A + A^\top`), or walked
+    alternately along and against its edges: with the singular value decomposition
+    :math:`D_{out}^{-1/2} A D_{in}^{-1/2} = U S V^\top`, h double steps are
+    :math:`U S^{2h} U^\top` if they begin along the edges, and :math:`V S^{2h} V^\top` otherwise.
 
     Args:
         edge_index: Head and tail of each edge [2, E].
         num_nodes: The number of nodes.
         m: Number of eigenpairs.
         weight: Weight of each edge [E].
-        directed: What to do with a graph that is not symmetric: refuse it (``"error"``) or
-            ``"symmetrize"`` it; ``"alternating"`` is used on all graphs alike.
-        keep: Of a large graph, a file without suffix: ``.npz`` keeps what was found so far, from
-            which a later call goes on, and ``.json`` says how exact the result is.
-        progress: Of a large graph, told how many eigenpairs are found.
+        directed: How to treat a graph that is not symmetric: raise an error (``"error"``) or
+            ``"symmetrize"`` it. ``"alternating"`` applies to all graphs.
+        keep: For large graphs, a path without suffix: the state of the search is saved in
+            ``.npz``, from which a later call resumes, and its accuracy in ``.json``.
+        progress: For large graphs, called with the number of eigenpairs found so far.
+
+    Returns:
+        The eigenpairs, on the device of ``edge_index``.
     """
     check_positive_int("m", m)
     check_choice("directed", directed, get_args(Directed))
@@ -96,17 +99,17 @@ def decompose(
     if not is_symmetric(matrix):
         if directed == "error":
             raise ValueError(
-                "The graph has edges without an equal reverse edge, which D-RRWP cannot take as "
-                'they are: choose directed="symmetrize" or directed="alternating", or use RRWP.'
+                "The graph has edges without an equal reverse edge, but D-RRWP is for undirected "
+                'graphs: choose directed="symmetrize" or directed="alternating", or use RRWP.'
             )
         matrix = matrix + matrix.T
-    # One eigenpair more to see a ± tie at the cut, and another to know what is left out.
+    # One more eigenpair to detect a pair ±λ at the cut, and another to know the error.
     values, vectors, residual = _largest(normalised(matrix), m + 2, keep, progress)
-    tie = max(_TIE, residual / 100)  # eigenvalues are far more exact than their vectors
+    tie = max(_TIE, residual / 100)  # eigenvalues are far more accurate than eigenvectors
     order = _by_magnitude(values, tie)
     values, vectors = values[order], vectors[:, order]
     kept = min(m, num_nodes)
-    # Equal magnitudes alternate, λ before −λ: only after a λ can the cut part it from its −λ.
+    # Equal magnitudes alternate, λ before −λ, so the cut can separate a pair only after a λ.
     if kept < num_nodes and abs(values[kept - 1] + values[kept]) < tie < values[kept - 1]:
         kept += 1
     error = float(abs(values[kept])) if kept < num_nodes else 0.0
@@ -119,7 +122,7 @@ def decompose(
 def _largest(
     operator: SparseMatrix | LinearOperator, count: int, keep: Path | None, progress: Progress
 ) -> tuple[Array, Array, float]:
-    """The ``count`` largest eigenpairs (or all) and their residual, by what suits the size."""
+    """The ``count`` largest eigenpairs (or all) and their residual, by the solver for this size."""
     if operator.shape[0] < LARGE_NODES or use_dense(operator.shape[0], count):
         return (*eigenpairs(operator, count, "LM"), 0.0)
     state = None if keep is None else keep.with_name(f"{keep.name}.npz")
@@ -130,7 +133,7 @@ def _largest(
 def _state_error(
     num_nodes: int, kept: int, residual: float, error: float, keep: Path | None
 ) -> None:
-    """Say how exact the eigenpairs of a large graph are, and what is left out."""
+    """Report the accuracy of the eigenpairs of a large graph."""
     if not residual:
         return
     logger.warning(
@@ -162,18 +165,18 @@ def _decompose_alternating(
     error = float(values[kept]) if kept < num_nodes else 0.0
     values, left = values[:kept], left[:, :kept]
     _state_error(num_nodes, kept, residual, error, keep)
-    # v = Mᵀu / σ; where σ is zero its powers are too, and any v will do.
+    # v = Mᵀu / σ. Where σ is zero, so are its powers, and v does not matter.
     right = (matrix.T @ left) * np.sqrt(np.divide(1.0, values, where=values > _TIE, out=0 * values))
     return Decomposition(_pad(left, m), _pad(values, m), error, _pad(right, m), residual)
 
 
 def _by_magnitude(values: Array, tie: float) -> NDArray[np.intp]:
-    """The order of falling magnitude in which equal magnitudes alternate: λ, −λ, λ, −λ, …"""
+    """Order by decreasing magnitude, where equal magnitudes alternate: λ, −λ, λ, −λ, …"""
     order = np.argsort(-abs(values), kind="stable")
     magnitude = abs(values[order])
     group = np.cumsum(np.diff(magnitude, prepend=magnitude[:1]) < -tie)
     negative = values[order] < 0
-    # How many values of the same group and sign come before.
+    # Number of preceding values with the same group and sign.
     label = 2 * group + negative
     rank = np.empty(order.size, dtype=np.intp)
     by_label = np.argsort(label, kind="stable")
@@ -183,14 +186,14 @@ def _by_magnitude(values: Array, tie: float) -> NDArray[np.intp]:
 
 
 def _pad(columns: Array, m: int) -> Tensor:
-    """As float32, with zeros up to m + 1 in the last dimension."""
+    """Convert to float32 and pad the last dimension with zeros to m + 1."""
     padded = np.zeros((*columns.shape[:-1], m + 1), dtype=np.float32)
     padded[..., : columns.shape[-1]] = columns
     return torch.from_numpy(padded)
 
 
 _TILE_PAIRS = 256  # pairs of one graph that share a matrix product
-_CHUNK_NUMBERS = 1 << 20  # of a chunk of tiles, which should stay in cache
+_CHUNK_NUMBERS = 1 << 20  # numbers in a chunk of tiles, which should fit in the cache
 
 
 def decomposed_nodes(
@@ -216,7 +219,7 @@ def decomposed_pairs(
 ) -> Tensor:
     """The encoding Σ_m Q_im Q_jm λ_m^h of each pair (i, j) for h = 1, …, k (equation 2).
 
-    It is the same for (j, i), so k columns say it all.
+    It is the same for (j, i), so k columns are enough.
 
     Args:
         pairs: The pairs (i, j) [2, M], in any order, each within one graph.
@@ -243,19 +246,19 @@ def decomposed_pairs(
             crossing = int((graph != node_graph[pairs[1]]).nonzero()[0])
             raise ValueError(f"pairs[:, {crossing}] joins nodes of two different graphs.")
 
-    # Graphs have powers of their own: their pairs are cut into tiles of equal size, the last one of
-    # a graph filled up, so that all tiles make one batched matrix product without much filling.
+    # Each graph has its own powers. Pairs are grouped by graph into tiles of equal size (the last
+    # tile of a graph is padded), so that all tiles form one batched matrix product.
     num_pairs, columns = graph.numel(), vectors.size(1)
     count = torch.bincount(graph, minlength=values.size(0))  # [B]
     tiles = -(count // -_TILE_PAIRS)  # [B]
     tile_graph = torch.repeat_interleave(tiles)  # [tiles]
     order = torch.argsort(graph, stable=True)  # [M]
     shift = (tiles.cumsum(0) - tiles) * _TILE_PAIRS - (count.cumsum(0) - count)  # [B]
-    place = torch.arange(num_pairs, device=order.device) + shift[graph[order]]  # [M], among tiles
-    pair = order.new_full((tile_graph.numel() * _TILE_PAIRS,), num_pairs)  # of each place, or none
+    place = torch.arange(num_pairs, device=order.device) + shift[graph[order]]  # [M] rows
+    pair = order.new_full((tile_graph.numel() * _TILE_PAIRS,), num_pairs)  # in each row, or padding
     pair[place] = order
 
-    padded = torch.cat([pairs, pairs.new_zeros(2, 1)], dim=1)  # what fills up goes to a last row
+    padded = torch.cat([pairs, pairs.new_zeros(2, 1)], dim=1)  # padding goes to the last row
     out = vectors.new_empty(num_pairs + 1, k)
     largest = max(_TILE_PAIRS * k, _TILE_PAIRS * columns, columns * k)  # numbers of a tile
     chunk = max(1, _CHUNK_NUMBERS // largest)  # tiles
@@ -271,7 +274,7 @@ def decomposed_pairs(
 def rrwp_from_decomposition(
     pairs: Tensor, vectors: Tensor, values: Tensor, degree: Tensor, k: int
 ) -> Tensor:
-    """RRWP of an undirected graph from its eigenpairs, exact when all of them are there.
+    """RRWP of an undirected graph from its eigenpairs; exact if all of them are given.
 
     T = D^-½ T_sym D^½, so P_hij = d_i^-½ d_j^½ Σ_m Q_im Q_jm λ_m^h.
 

@@ -1,4 +1,9 @@
-"""Normalised adjacency matrices and their eigenpairs, for D-RRWP and Laplacian encodings."""
+"""Normalised adjacency matrices and their eigenpairs, for D-RRWP and Laplacian encodings.
+
+Small graphs take a dense solver, others SciPy's ``eigsh``. Graphs of :data:`LARGE_NODES` nodes and
+more take :func:`leading_eigenpairs`: SciPy's solver can neither be resumed nor report its progress
+or residuals, and on a million nodes it runs for long.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +26,16 @@ from grass_gnn.validation import check_graph
 Array = NDArray[np.float64]
 SparseMatrix = Any  # SciPy's sparse arrays have no useful static types
 
-# Measured on one core: up to here a dense solver takes less time than Lanczos iterations do, and
-# so it does on larger graphs when more than about a sixth of the eigenpairs are wanted.
+# Measured on one core: a dense solver is faster than Lanczos iterations up to this size, and on
+# larger graphs when more than about a sixth of the eigenpairs are wanted.
 _DENSE_NODES = 600
 _DENSE_FRACTION = 1 / 6
-_LOOK_AGAIN = 4  # eigenpairs to look for when all seem to be found
-_RESOLUTION = 1e-10  # eigenvalues this close are the same
+_LOOK_AGAIN = 4  # eigenpairs to search for when all seem to be found
+_RESOLUTION = 1e-10  # eigenvalues closer than this count as equal
 
 
 def adjacency(edge_index: Tensor, num_nodes: int, weight: Tensor | None = None) -> SparseMatrix:
-    """The weights, or numbers, of the edges from i to j as a sparse float64 matrix [n, n]."""
+    """The adjacency matrix A [n, n], sparse float64: number or total weight of edges i → j."""
     check_graph(edge_index, num_nodes, weight)
     head, tail = edge_index.cpu().numpy()
     value = np.ones(head.size) if weight is None else weight.detach().cpu().double().numpy()
@@ -57,7 +62,7 @@ def normalised(matrix: SparseMatrix) -> SparseMatrix:
 
 
 def use_dense(num_nodes: int, count: int) -> bool:
-    """Whether ``count`` eigenpairs of ``num_nodes`` are better found by a dense solver."""
+    """Whether a dense solver is faster for ``count`` eigenpairs of ``num_nodes`` nodes."""
     return num_nodes <= _DENSE_NODES or count >= _DENSE_FRACTION * num_nodes
 
 
@@ -66,16 +71,16 @@ def eigenpairs(
 ) -> tuple[Array, Array]:
     """Eigenvalues [c] and eigenvectors [n, c] of a symmetric operator, in no particular order.
 
-    They are all of them (c = n) from the dense solver, or the ``count`` largest in magnitude
-    (``"LM"``) or value (``"LA"``) by Lanczos iterations, which start the same way each time.
+    A dense solver returns all of them (c = n). Lanczos iterations, with a fixed random start,
+    return the ``count`` largest in magnitude (``"LM"``) or value (``"LA"``).
     """
     num_nodes = operator.shape[0]
     if use_dense(num_nodes, count):
         identity = np.eye(num_nodes)
         dense = operator.toarray() if sp.issparse(operator) else operator @ identity
         return np.linalg.eigh(dense)
-    # Lanczos iterations may miss copies of a multiple eigenvalue (twin components have many). So
-    # look again, with what was found moved out of the way, until nothing larger turns up.
+    # Lanczos iterations may miss copies of a multiple eigenvalue (identical components have many).
+    # Repeat with the eigenpairs found so far deflated, until nothing larger appears.
     if not np.any(operator @ np.random.default_rng(1).standard_normal(num_nodes)):  # no edges
         return np.zeros(count), np.eye(num_nodes, count)
     random = np.random.default_rng(0)
@@ -97,31 +102,31 @@ def eigenpairs(
         wanted = min(count, _LOOK_AGAIN)
 
 
-LARGE_NODES = 100_000  # from which these iterations are used
-TOLERANCE = 1e-4  # largest ‖T q − λ q‖ of an eigenpair that counts as found
-_RESTARTS = 200  # after which what was found must do
-_EXTRA = 40  # vectors beyond twice the wanted number
-_COLUMNS = 1 << 16  # nodes whose rows are mixed at a time, at a restart
+LARGE_NODES = 100_000  # nodes from which leading_eigenpairs is used
+TOLERANCE = 1e-4  # largest residual ‖T q − λ q‖ of a converged eigenpair
+_RESTARTS = 200  # most restarts
+_EXTRA = 40  # basis vectors beyond twice the wanted number
+_COLUMNS = 1 << 16  # nodes processed at a time in a restart
 
 
 class Leading(NamedTuple):
-    """Eigenpairs that are largest in magnitude, and how far to trust them."""
+    """The eigenpairs that are largest in magnitude, and how accurate they are."""
 
     values: Array  # [c]
     vectors: Array  # [n, c]
     residual: float  # largest ‖T q − λ q‖
-    products: int  # of the matrix with a vector that it took
+    products: int  # matrix-vector products that were computed
 
 
 @dataclass
 class _State:
-    """What a restart begins with: vectors, all but the last of which have a value."""
+    """State at a restart: basis vectors, and the Ritz value of each but the last."""
 
     basis: Array  # [s + 1, n], of which the first ``len(values) + 1`` rows are set
     values: Array
     restarts: int = 0
     products: int = 0
-    smallest: float = -1.0  # magnitude of the last eigenpair, when all were found before
+    smallest: float = -1.0  # smallest magnitude when all eigenpairs last converged
     done: bool = False
 
 
@@ -134,16 +139,19 @@ def leading_eigenpairs(
     most_restarts: int = _RESTARTS,
     save_seconds: float = 60.0,
 ) -> Leading:
-    """Find the ``count`` eigenpairs of a symmetric operator that are largest in magnitude.
+    """Compute the ``count`` eigenpairs of a symmetric operator that are largest in magnitude.
+
+    The method is thick-restart Lanczos with full reorthogonalisation.
 
     Args:
         operator: The operator [n, n].
-        count: How many; far fewer than n.
-        keep: File for the state, from which a later call goes on; it stays there.
-        progress: Told how many are found.
-        tolerance: Largest ‖T q − λ q‖.
-        most_restarts: After so many, return what there is.
-        save_seconds: Least time between two writings of the state.
+        count: Number of eigenpairs, far fewer than n.
+        keep: File to which the state is saved, and from which a later call resumes; it is not
+            deleted.
+        progress: Called with the number of converged eigenpairs.
+        tolerance: Largest residual ‖T q − λ q‖.
+        most_restarts: Stop after this many restarts, converged or not.
+        save_seconds: Shortest time between two saves of the state.
     """
     num_nodes = operator.shape[0]
     size = min(2 * count + _EXTRA, num_nodes - 1)
@@ -162,8 +170,8 @@ def leading_eigenpairs(
         found = rest * np.abs(mix[-1, :count]) <= tolerance  # the residuals of Ritz pairs
         progress("Eigenpairs", int(found.sum()), count)
         if found.all():
-            # A Krylov space has one vector of a multiple eigenvalue, and twin components have many.
-            # So look once more, from another vector, until nothing larger turns up.
+            # A Krylov space holds one vector of a multiple eigenvalue, but identical components
+            # have many. Restart from another random vector until nothing larger appears.
             smallest = float(np.abs(values[count - 1]))
             state.done = state.smallest >= 0 and smallest <= state.smallest + tolerance
             state.smallest = smallest
@@ -188,7 +196,7 @@ def _start(num_nodes: int, size: int) -> _State:
 
 
 def _random(basis: Array, number: int) -> Array:
-    """A random unit vector that is orthogonal to the rows of a basis."""
+    """A random unit vector orthogonal to the rows of a basis."""
     vector = np.random.default_rng(number).standard_normal(basis.shape[1:])
     for _ in range(2):
         vector -= (basis @ vector) @ basis
@@ -198,10 +206,11 @@ def _random(basis: Array, number: int) -> Array:
 def _extend(
     operator: SparseMatrix | LinearOperator, state: _State, size: int
 ) -> tuple[Array, float]:
-    """Grow the basis to ``size`` rows and one more.
+    """Extend the basis to ``size`` + 1 rows.
 
     Returns:
-        The operator within these rows [s, s], and the length of what leads out of them.
+        The projection of the operator onto the first ``size`` rows [s, s], and the norm of the
+        residual vector.
     """
     first, basis = len(state.values), state.basis
     matrix = np.zeros((size, size))
@@ -211,13 +220,13 @@ def _extend(
         vector = operator @ basis[row]
         state.products += 1
         scale = np.linalg.norm(vector)
-        for _ in range(2):  # twice, for rounding would undo the orthogonality
+        for _ in range(2):  # twice, because rounding would destroy the orthogonality
             overlap = basis[: row + 1] @ vector
             vector -= overlap @ basis[: row + 1]
             matrix[row, : row + 1] += overlap
         matrix[: row + 1, row] = matrix[row, : row + 1]
         length = float(np.linalg.norm(vector))
-        if length <= 1e-12 * max(float(scale), 1.0):  # nothing leads out of this space
+        if length <= 1e-12 * max(float(scale), 1.0):  # an invariant subspace
             length = 0.0
             basis[row + 1] = _random(basis[: row + 1], state.products)
         else:
@@ -226,7 +235,7 @@ def _extend(
 
 
 def _mix_rows(basis: Array, mix: Array) -> None:
-    """Put the mixtures [s, k] of the first s rows into the first k, without another basis."""
+    """Replace the first k rows by combinations [s, k] of the first s, without a second basis."""
     size, kept = mix.shape
     for first in range(0, basis.shape[1], _COLUMNS):
         columns = slice(first, first + _COLUMNS)
@@ -246,7 +255,7 @@ def _write(path: Path, state: _State) -> None:
 
 
 def _read(path: Path | None, num_nodes: int, size: int, kept: int) -> _State | None:
-    """The state in a file, unless it is not there, damaged, or of something else."""
+    """The saved state, unless it is missing, damaged, or belongs to another problem."""
     if path is None or not path.is_file():
         return None
     try:

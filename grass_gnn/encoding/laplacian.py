@@ -1,4 +1,4 @@
-"""Eigenvectors of the normalised Laplacian, the encoding of the ablation."""
+"""Eigenvectors of the normalised Laplacian, an encoding of the paper's ablation."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def laplacian_eigenvectors(
 ) -> Tensor:
     """Eigenvectors of L = I − D^-½ A D^-½ for its smallest eigenvalues above the trivial ones.
 
-    Each connected component has one trivial eigenvector (eigenvalue 0), which says no more than the
-    degrees do; they are left out. An isolated node is a component of its own, so it has nothing
-    else: its row is zero. A graph that is not symmetric is symmetrised (A + Aᵀ).
+    Each connected component has one trivial eigenvector (eigenvalue 0), which depends on the
+    degrees only; these are left out. The row of an isolated node, a component by itself, is zero. A
+    graph that is not symmetric is symmetrised (A + Aᵀ).
 
     Args:
         edge_index: Head and tail of each edge [2, E].
@@ -45,7 +45,7 @@ def laplacian_eigenvectors(
         weight: Weight of each edge [E].
 
     Returns:
-        Eigenvectors by rising eigenvalue, float32 [n, k], zero where the graph has fewer.
+        Eigenvectors by increasing eigenvalue, float32 [n, k], zero where the graph has fewer.
     """
     check_positive_int("k", k)
     matrix = adjacency(edge_index, num_nodes, weight)
@@ -69,7 +69,7 @@ def flip_signs(
 ) -> tuple[Tensor, Tensor]:
     """Give each eigenvector of each graph a random sign, the same for its nodes and edges.
 
-    An eigenvector is as good as its negative: training sees both.
+    The sign of an eigenvector is arbitrary, so training sees both.
 
     Args:
         node_pe: Encodings v_i [N, k].

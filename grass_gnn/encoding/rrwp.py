@@ -1,4 +1,4 @@
-"""Random walk probabilities of chosen pairs in a batch: in C++ on a CPU, in PyTorch elsewhere."""
+"""RRWP: random walk probabilities of selected pairs, in C++ on a CPU, in PyTorch elsewhere."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from grass_gnn.validation import (
     check_within_graphs,
 )
 
-# A step's probabilities are kept for as many end nodes at a time as make up this many numbers.
+# Walks are computed for a block of end nodes at a time, of at most this many probabilities.
 _BLOCK_NUMBERS = 1 << 24
-# Threads cost more than they save on fewer probabilities than this.
+# For fewer probabilities than this, threads cost more than they save.
 _THREAD_NUMBERS = 1 << 20
 
 
 def normalised_rows(head: Tensor, value: Tensor, num_nodes: int) -> Tensor:
-    """Values divided by their sum over the edges of the same head, in float64 [E]."""
+    """Values divided by their sum over the edges with the same head, in float64 [E]."""
     value = value.double()
     total = value.new_zeros(num_nodes).index_add(0, head, value)[head]  # [E]
     return torch.where(total > 0, value / total, 0.0)
@@ -40,15 +40,15 @@ def normalised_rows(head: Tensor, value: Tensor, num_nodes: int) -> Tensor:
 def walk_probabilities(
     pairs: Tensor, edge_index: Tensor, transition: Tensor, graph_ptr: Tensor, k: int, both: bool
 ) -> Tensor:
-    """P_ij of each pair after 1, …, k steps, and if ``both`` P_ji behind it.
+    """P_ij of each pair after 1, …, k steps; with ``both``, P_ij ‖ P_ji.
 
     Args:
-        pairs: The pairs (i, j) [2, M], each within one graph; checked by the caller, as all else.
+        pairs: The pairs (i, j) [2, M], each within one graph. All arguments must be valid.
         edge_index: Head and tail of each edge [2, E].
         transition: Probability of each edge [E].
         graph_ptr: First node of each graph, and the number of nodes [B + 1], int64.
         k: Number of random walk steps.
-        both: Whether P_ji is wanted too.
+        both: Whether to return P_ji as well.
 
     Returns:
         Probabilities as float32 [M, k] or [M, 2k].
@@ -111,13 +111,13 @@ def walk_native(
         torch.get_num_threads() if out.numel() > _THREAD_NUMBERS else 1,
     )
     if failed:
-        raise MemoryError(f"No memory for the random walks of {pairs.size(1)} pairs.")
+        raise MemoryError(f"Not enough memory for the random walks of {pairs.size(1)} pairs.")
     return out
 
 
 @cache
 def _native_function() -> Any:
-    """The C function with its argument types; compiles the library when first asked for."""
+    """The C function with its argument types; the first call compiles the library."""
     function = build.library().grass_walk_probabilities
     pointer, size, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     function.argtypes = [
@@ -133,10 +133,10 @@ def _native_function() -> Any:
 def transition_probabilities(
     edge_index: Tensor, num_nodes: int, weight: Tensor | None = None
 ) -> Tensor:
-    """Probability that a walker at the head of an edge takes this edge.
+    """Probability that a walker at the head of an edge takes that edge.
 
-    Summed over parallel edges they are the transition matrix T = D⁻¹A. The rows of nodes without
-    outgoing edges (or with weights that are all zero) are zero: the walk ends there.
+    Summed over parallel edges, they form the transition matrix T = D⁻¹A. Rows of nodes without
+    outgoing edges (or whose weights are all zero) are zero: the walk ends there.
 
     Args:
         edge_index: Head and tail of each edge [2, E].
@@ -152,7 +152,7 @@ def transition_probabilities(
 
 
 def dense_rrwp(edge_index: Tensor, num_nodes: int, k: int, weight: Tensor | None = None) -> Tensor:
-    """The whole tensor P = [T, T², …, T^k], for graphs small enough to hold it.
+    """The full tensor P = [T, T², …, T^k], for small graphs.
 
     Args:
         edge_index: Head and tail of each edge [2, E].
@@ -182,13 +182,13 @@ def rrwp_nodes(
     transition: Tensor,
     graph_ptr: Tensor | None = None,
 ) -> Tensor:
-    """Probabilities P_ii of being back after 1, …, k steps (the encoding of equation 1).
+    """Return probabilities P_ii after 1, …, k steps (equation 1).
 
     Args:
         edge_index: Head and tail of each edge [2, E].
-        num_nodes: The number of nodes, of all graphs together.
+        num_nodes: Total number of nodes.
         k: Number of random walk steps.
-        transition: Probability of each edge [E], of :func:`transition_probabilities`.
+        transition: Probability of each edge [E], from :func:`transition_probabilities`.
         graph_ptr: For a batch, the first node of each graph and the number of nodes [B + 1].
 
     Returns:
@@ -207,15 +207,15 @@ def rrwp_pairs(
     k: int,
     graph_ptr: Tensor | None = None,
 ) -> Tensor:
-    """Probabilities of walking from i to j and from j to i (the encoding of equation 2).
+    """Probabilities of walking from i to j and from j to i (equation 2).
 
-    Only the pairs asked for are kept, so memory grows with their number and not with k·|V|².
+    Memory grows with the number of pairs, not with k·|V|².
 
     Args:
         pairs: The pairs (i, j) [2, M], in any order, each within one graph.
         edge_index: Head and tail of each edge [2, E].
-        transition: Probability of each edge [E], of :func:`transition_probabilities`.
-        num_nodes: The number of nodes, of all graphs together.
+        transition: Probability of each edge [E], from :func:`transition_probabilities`.
+        num_nodes: Total number of nodes.
         k: Number of random walk steps.
         graph_ptr: For a batch, the first node of each graph and the number of nodes [B + 1].
 
@@ -317,7 +317,7 @@ class AddRRWP(AddEncoding):
 def _check(
     edge_index: Tensor, transition: Tensor, num_nodes: int, k: int, graph_ptr: Tensor | None
 ) -> Tensor:
-    """Check what both encodings take, and fill in the ``graph_ptr`` of a single graph."""
+    """Check the common arguments, and return ``graph_ptr`` (of a single graph if not given)."""
     check_positive_int("k", k)
     check_graph(edge_index, num_nodes)
     check_weights("transition", transition, edge_index.size(1))

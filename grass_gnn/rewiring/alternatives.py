@@ -1,4 +1,4 @@
-"""What the ablations put in place of random regular graphs: independent random edges, all pairs."""
+"""Alternatives to random regular graphs for the ablations: independent random edges, all pairs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from grass_gnn.validation import check_graph_ptr, check_non_negative_int
 
 
 def random_edges(graph_ptr: Tensor, r: int, seeds: Tensor) -> Tensor:
-    """As many random pairs as :func:`random_regular_edges` draws, but of independent nodes.
+    """As many random pairs as :func:`random_regular_edges` draws, but with independent ends.
 
-    min(r, |V| − 1) · |V| pairs a graph, both ends uniform; then loops and repeats of the same
+    min(r, |V| − 1) · |V| pairs per graph are drawn with uniform ends. Loops and repeats in the same
     direction are removed, and each remaining pair becomes two edges.
 
     Args:
@@ -22,7 +22,7 @@ def random_edges(graph_ptr: Tensor, r: int, seeds: Tensor) -> Tensor:
         seeds: One int64 seed per graph [B].
 
     Returns:
-        Head and tail of each edge [2, E], grouped by graph; a drawn pair stands beside its reverse.
+        Head and tail of each edge [2, E], grouped by graph; each drawn pair precedes its reverse.
     """
     check_graph_ptr(graph_ptr)
     check_non_negative_int("r", r)

@@ -18,7 +18,7 @@ from grass_gnn.validation import (
 Variant = Literal["directed", "undirected", "half", "simple"]
 """How repeats are removed from a drawn graph: ``config.RewiringConfig.variant``."""
 
-_KEY_BITS = 40  # random bits of a sorting key; the number of the permutation takes the rest
+_KEY_BITS = 40  # random bits of a sorting key; the others hold the permutation and graph
 
 
 def random_regular_edges(
@@ -35,10 +35,11 @@ def random_regular_edges(
 
     * ``"directed"`` (the paper's experiments): pairs :math:`(i, i)` and repeats of :math:`(i, j)`
       are removed, and each remaining pair becomes two edges. Where both :math:`(i, j)` and
-      :math:`(j, i)` were drawn, each direction stands twice.
-    * ``"undirected"`` (the paper's pseudocode): so too, but :math:`(j, i)` repeats :math:`(i, j)`.
+      :math:`(j, i)` were drawn, there are two edges in each direction.
+    * ``"undirected"`` (the paper's pseudocode): the same, but :math:`(j, i)` counts as a repeat of
+      :math:`(i, j)`.
     * ``"half"`` (the paper's main text): as ``"undirected"``, with :math:`r / 2` permutations.
-    * ``"simple"``: all permutations of a graph are drawn again until nothing needs to be removed.
+    * ``"simple"``: all permutations of a graph are redrawn until nothing has to be removed.
       With :math:`p` permutations a trial succeeds with probability about
       :math:`e^{-(p^2 + p/2)}`, so this is for r = 1 or 2.
 
@@ -46,11 +47,11 @@ def random_regular_edges(
         graph_ptr: First node of each graph, and the number of nodes [B + 1].
         r: Number of permutations (twice that number for ``"half"``).
         seeds: One int64 seed per graph [B]; a graph's edges depend on its seed and size alone.
-        variant: How loops and repeats are dealt with.
-        max_trials: How often ``"simple"`` may draw before it gives up.
+        variant: How loops and repeats are removed.
+        max_trials: Most draws of ``"simple"``.
 
     Returns:
-        Head and tail of each edge [2, E], grouped by graph; a drawn pair stands beside its reverse.
+        Head and tail of each edge [2, E], grouped by graph; each drawn pair precedes its reverse.
     """
     check_graph_ptr(graph_ptr)
     check_non_negative_int("r", r)
@@ -61,13 +62,13 @@ def random_regular_edges(
         if r % 2:
             raise ValueError(f'r must be even in the variant "half" (r / 2 permutations), not {r}.')
         r //= 2
-    r = min(r, max(0, int(graph_ptr.diff(prepend=graph_ptr[:1]).max()) - 1))  # no graph needs more
+    r = min(r, max(0, int(graph_ptr.diff(prepend=graph_ptr[:1]).max()) - 1))  # no graph uses more
     if variant == "simple":
         return both_directions(_draw_until_simple(graph_ptr, r, seeds, max_trials))
     head, tail = _draw(graph_ptr, r, seeds)  # [N, r] each
     kept = head != tail  # [N, r]
     if variant == "directed":
-        # The repeats of a pair are found among the r targets of its head: no sorting needed.
+        # A repeat of a pair is among the r targets of its head, so no sorting is needed.
         for p in range(1, r):
             kept[:, p] &= (tail[:, :p] != tail[:, p : p + 1]).all(1)
         return both_directions(torch.stack([head[kept], tail[kept]]))
@@ -80,7 +81,7 @@ def both_directions(pairs: Tensor) -> Tensor:
 
 
 def distinct_pairs(pairs: Tensor, directed: bool) -> Tensor:
-    """The different pairs of [2, M], sorted by head; without direction (i, j) equals (j, i)."""
+    """The unique pairs of [2, M], sorted by head; if not ``directed``, (j, i) equals (i, j)."""
     if pairs.numel() == 0:
         return pairs
     head, tail = pairs if directed else pairs.sort(dim=0).values
@@ -113,7 +114,7 @@ def _draw(graph_ptr: Tensor, r: int, seeds: Tensor) -> tuple[Tensor, Tensor]:
     node = torch.arange(num_nodes, device=graph.device)  # [N]
     permutation = torch.arange(r, device=graph.device).unsqueeze(1)  # [r, 1]
 
-    # Sorting random keys within each (permutation, graph) gives a uniform permutation of its nodes.
+    # Sorting random keys within each (permutation, graph) gives a uniform permutation of nodes.
     bits = random_bits(seeds[graph], permutation, node - graph_ptr[graph])  # [r, N]
     group = permutation * num_graphs + graph  # [r, N]
     key = (group << _KEY_BITS) | shift_right(bits, 64 - _KEY_BITS)  # [r, N]
@@ -124,7 +125,7 @@ def _draw(graph_ptr: Tensor, r: int, seeds: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _draw_until_simple(graph_ptr: Tensor, r: int, seeds: Tensor, max_trials: int) -> Tensor:
-    """Pairs [2, M] of graphs that are simple as drawn; only those that are not are drawn again."""
+    """Pairs [2, M] of simple graphs; those that are not simple are redrawn."""
     check_positive_int("max_trials", max_trials)
     sizes = graph_ptr.diff()  # [B]
     permutations = (sizes - 1).clamp(min=0, max=r)  # [B]

@@ -1,8 +1,8 @@
-"""Randomness by counting: what a graph draws depends on its own seed and on nothing else.
+"""Counter-based random numbers: what is drawn for a graph depends on its own seed alone.
 
-A generator hands out numbers in the order in which they are asked for, so a graph's rewiring would
-change with whatever stands before it in the batch. Here a random number is a hash of (seed,
-counters) instead: every node of every graph computes its own, all at once.
+With a stateful generator, the rewiring of a graph would depend on the graphs before it in the
+batch. Here a random number is a hash of (seed, counters), computed for all nodes of all graphs at
+once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def random_bits(seeds: Tensor, *counters: Tensor | int) -> Tensor:
 
     Args:
         seeds: One int64 seed for each result, of any shape [...].
-        counters: What tells results of the same seed apart; all broadcast with ``seeds``.
+        counters: Distinguish results of the same seed; all broadcast with ``seeds``.
     """
     bits = _mix(seeds + _signed(_GOLDEN_RATIO))
     for counter in counters:
-        # An int may wrap around here, a tensor does so by itself.
+        # Tensors wrap around by themselves, Python integers do not.
         step = (
             counter * _signed(_GOLDEN_RATIO)
             if isinstance(counter, Tensor)
@@ -35,7 +35,7 @@ def random_bits(seeds: Tensor, *counters: Tensor | int) -> Tensor:
 
 
 def shift_right(bits: Tensor, by: int) -> Tensor:
-    """Logical shift of int64 [...]: zeros come in from the left, while ``>>`` repeats the sign."""
+    """Logical right shift of int64 [...]; ``>>`` would repeat the sign bit."""
     return (bits >> by) & ((1 << (64 - by)) - 1)
 
 
@@ -43,8 +43,8 @@ def step_seeds(seed: int, epoch: int, graph_ids: Tensor) -> Tensor:
     """Seeds of the graphs of one training step.
 
     Args:
-        seed: Seed of the run.
-        epoch: Number of the epoch, so that each one rewires afresh.
+        seed: Random seed of the run.
+        epoch: Number of the epoch; each has new random edges.
         graph_ids: Index of each graph in its dataset [B].
 
     Returns:
@@ -62,18 +62,17 @@ def graph_seeds(
     x: Tensor | None = None,
     edge_attr: Tensor | None = None,
 ) -> Tensor:
-    """Seeds that are a hash of each graph: the same graph gets the same seed in any batch.
+    """A hash of each graph as its seed, so that a graph has the same seed in any batch.
 
-    The hash covers the number of nodes and the multiset of edges, as node numbers within the graph,
-    whatever the order in which the edges stand; and the features, where they are given. Numbering
-    the nodes differently is another graph.
+    The hash covers the number of nodes, the multiset of edges (in any order, with nodes numbered
+    within the graph), and features if given. It depends on the numbering of the nodes.
 
     Args:
         edge_index: Head and tail of each edge [2, E].
         graph_ptr: First node of each graph, and the number of nodes [B + 1].
-        seed: Another seed gives other hashes.
-        x: Node features [N, ...], if they are to be told apart too.
-        edge_attr: Edge features [E, ...], if they are to be told apart too.
+        seed: Random seed of the hash.
+        x: Node features [N, ...] to include in the hash.
+        edge_attr: Edge features [E, ...] to include in the hash.
 
     Returns:
         One int64 seed per graph [B].
@@ -89,7 +88,7 @@ def graph_seeds(
     edge_hash = random_bits(local[head], local[tail])  # [E]
     if edge_attr is not None:
         edge_hash = random_bits(edge_hash, _row_hash(edge_attr))
-    # A sum does not depend on the order of its terms, and counts parallel edges.
+    # A sum does not depend on the order of edges, and counts parallel ones.
     total = torch.zeros_like(sizes).index_add(0, graph[head], edge_hash)  # [B]
     if x is not None:
         total.index_add_(0, graph, random_bits(_row_hash(x), local, 1))
@@ -105,7 +104,7 @@ def _row_hash(features: Tensor) -> Tensor:
 
 
 def _mix(bits: Tensor) -> Tensor:
-    """The finaliser of splitmix64; int64 products wrap around, as it wants."""
+    """The finaliser of splitmix64; int64 products wrap around, as intended."""
     bits = (bits ^ shift_right(bits, 30)) * _signed(0xBF58476D1CE4E5B9)
     bits = (bits ^ shift_right(bits, 27)) * _signed(0x94D049BB133111EB)
     return bits ^ shift_right(bits, 31)

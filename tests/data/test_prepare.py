@@ -103,7 +103,7 @@ def test_damage_is_noticed_and_mended(what: str, tmp_path: Path, caplog) -> None
     mended = prepare(SPLITS, CONFIG, tmp_path)
     assert not mended.from_cache
     assert_good(mended)
-    assert notice in caplog.text and caplog.text.count("is built anew") == 1
+    assert notice in caplog.text and caplog.text.count("is rebuilt") == 1
     assert prepare(SPLITS, CONFIG, tmp_path).from_cache
 
 

@@ -1,1 +1,1 @@
-"""Graphs laid end to end in a few long tensors: built once, cached, loaded in batches."""
+"""Packed graphs: laid end to end in a few long tensors, cached, and loaded in batches."""

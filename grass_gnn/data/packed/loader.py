@@ -1,7 +1,7 @@
-"""Batches for the model: selected, rewired, encoded and sorted, ahead of their use.
+"""Loaders, which select, rewire, encode and sort batches ahead of their use.
 
-What a batch holds follows from (seed, stream, epoch, number of the batch) alone, so neither the
-number of workers nor a restart in the middle of an epoch changes it.
+A batch depends on (seed, stream, epoch, number of the batch) alone, so neither the number of
+workers nor a restart in the middle of an epoch changes it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from grass_gnn.encoding import require_local
 from grass_gnn.errors import GrassError
 from grass_gnn.rewiring import graph_seeds, random_bits, step_seeds
 
-TRAINING_STREAM = 0  # other streams of randomness are for evaluation
-_SHUFFLE = 1  # tells its draw apart from others of the same seed
+TRAINING_STREAM = 0  # other random streams are for evaluation
+_SHUFFLE = 1  # distinguishes shuffling from other uses of the same seed
 
 
 class GraphLoader:
     """Iterates over an epoch of batches of a dataset.
 
-    While the caller computes, threads make the next batches: nearly all of the work is outside of
+    Threads make the next batches while the caller computes; nearly all of their work releases
     Python's lock.
 
     Args:
         dataset: The graphs.
         config: Encoding and rewiring.
-        batch_size: Graphs a batch; at most as many as there are.
-        shuffle: Whether each epoch has an order of its own.
-        drop_last: Whether to leave out a last batch that is not full.
-        seed: What order and rewiring follow from.
-        workers: Threads that make batches; 0: made when asked for, in the caller's thread.
-        stream: Which of several independent streams of randomness to use, such as one for
-            training, one for validation.
-        by_graph: Let the rewiring of a graph follow from its hash and the epoch alone.
+        batch_size: Graphs per batch, at most the size of the dataset.
+        shuffle: Whether to shuffle the graphs in each epoch.
+        drop_last: Whether to drop an incomplete last batch.
+        seed: Random seed of the order and the rewiring.
+        workers: Number of threads that make batches; 0 makes them in the caller's thread.
+        stream: Which of several independent random streams to use, such as one for training and
+            one for validation.
+        by_graph: Whether the rewiring of a graph depends only on its hash and the epoch.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class GraphLoader:
         self._rank, self._world_size = 0, 1
 
     def __len__(self) -> int:
-        """Batches of the epoch that are still to come."""
+        """Number of batches left in this epoch."""
         own = len(range(self._rank, self._graphs_used, self._world_size))
         return -(-own // self.batch_size) - self._next_batch
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, or evaluation pass; changing it goes back to the first batch."""
+        """Set the epoch or evaluation pass; a change goes back to the first batch."""
         if epoch != self.epoch:
             self.epoch, self._next_batch = epoch, 0
 
@@ -84,13 +84,13 @@ class GraphLoader:
         return {"epoch": self.epoch, "batch": self._next_batch}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on where :meth:`state_dict` was taken."""
+        """Restore what :meth:`state_dict` returned."""
         self.epoch, self._next_batch = state["epoch"], state["batch"]
 
     def shard(self, rank: int, world_size: int) -> GraphLoader:
-        """Take one process's share: over all, an epoch sees each graph once.
+        """Restrict this loader to the graphs of one process; together they see each graph once.
 
-        With ``drop_last`` all shares have the same number of batches.
+        With ``drop_last``, all processes have the same number of batches.
         """
         self._rank, self._world_size = rank, world_size
         return self
@@ -104,7 +104,7 @@ class GraphLoader:
         self._next_batch = 0
 
     def _epoch_batches(self) -> list[Tensor]:
-        """Numbers of the graphs of each batch of this epoch, of this process."""
+        """Indices of the graphs in each batch of this epoch and process."""
         order = torch.arange(len(self.dataset))
         if self.shuffle:
             root = torch.tensor([self.seed + (self.stream << 40)])
@@ -115,12 +115,12 @@ class GraphLoader:
 
     @property
     def _graphs_used(self) -> int:
-        """Graphs that an epoch goes over, in all processes together."""
+        """Number of graphs in an epoch, over all processes."""
         share = self.batch_size * self._world_size if self.drop_last else 1
         return len(self.dataset) // share * share
 
     def draw(self, ids: Tensor) -> tuple[InputGraphs, Tensor]:
-        """Graphs of this epoch, and the seed of the rewiring of each [B]."""
+        """Graphs, and the seed for the rewiring of each in this epoch [B]."""
         graphs = self.dataset.select(ids)
         drawn = random_bits(step_seeds(self.seed, self.epoch, ids), self.stream)  # [B]
         return graphs, self._seeds(graphs, drawn, ids)
@@ -132,7 +132,7 @@ class GraphLoader:
         return rewire(graphs, encoding, self.config.rewiring, seeds)
 
     def _seeds(self, graphs: InputGraphs, drawn: Tensor, ids: Tensor) -> Tensor:
-        """The seed of each graph's rewiring [B]."""
+        """The seed for the rewiring of each graph [B]."""
         when = self.config.rewiring.when
         if self.by_graph:
             return graph_seeds(graphs.edge_index, graphs.graph_ptr, seed=self.epoch)
@@ -146,29 +146,30 @@ class GraphLoader:
         try:
             for ids in batches:
                 waiting.append(pool.submit(self._make, ids))
-                if len(waiting) > self.workers:  # one more is ready while each worker makes one
+                if len(waiting) > self.workers:  # one batch per worker, and one that is ready
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            # Also reached when the caller stops early: no thread outlives the iteration.
+            # Also if the caller stops early, so that no thread outlives the iteration.
             pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _use_one_core() -> None:
-    """Keep a worker's torch operations from sharing themselves out: the model has the cores."""
-    torch.get_num_threads()  # torch sets up a new thread when first asked, and would undo the limit
-    threadpool_limits(1, user_api="openmp")  # of this thread alone
+    """Limit the torch operations of a worker to one core; the model uses the others."""
+    torch.get_num_threads()  # torch configures a new thread on first use, undoing the limit
+    threadpool_limits(1, user_api="openmp")  # of this thread only
 
 
-_DEAL = 2  # tells its draw apart from others of the same seed
+_DEAL = 2  # distinguishes the partition from other uses of the same seed
 
 
 def num_parts(dataset: PackedDataset, config: GRASSConfig) -> int:
-    """Batches of an epoch: as many as are configured, but each has a node that counts.
+    """Number of batches per epoch: as configured, but at most one per training node.
 
     Raises:
-        GrassError: The dataset is not a single graph, or none of its nodes count.
+        GrassError: The dataset is not a single graph, has no training nodes, or its encoding needs
+            the whole graph.
     """
     require_local(config.encoding, "training.sampling")
     if len(dataset) != 1:
@@ -182,23 +183,23 @@ def num_parts(dataset: PackedDataset, config: GRASSConfig) -> int:
 
 
 def _counting(graph: InputGraphs) -> Tensor:
-    """The nodes that count in the loss, in rising order."""
+    """The nodes that count in the loss, in ascending order."""
     return torch.arange(graph.num_nodes) if graph.mask is None else graph.mask.nonzero().squeeze(1)
 
 
 class SampledLoader(GraphLoader):
-    """Iterates over an epoch of parts of a dataset's only graph.
+    """Iterates over an epoch of parts of the single graph of a dataset.
 
-    By ``"partition"`` every node is in one part of an epoch, and training nodes are spread evenly.
-    By ``"neighbour"`` every training node is in one part, which has its neighbourhood beside it;
-    only these training nodes count in the loss of that part.
+    With ``"partition"``, every node is in one part of an epoch, and training nodes are spread
+    evenly. With ``"neighbour"``, every training node is in one part, together with sampled
+    neighbours, and only these training nodes count in the loss of that part.
 
     Args:
         dataset: The graph.
         config: Sampling, encoding and rewiring.
-        seed: What parts and rewiring follow from.
-        workers: Threads that make batches; 0: made when asked for, in the caller's thread.
-        stream: Which of several independent streams of randomness to use.
+        seed: Random seed of the parts and the rewiring.
+        workers: Number of threads that make batches; 0 makes them in the caller's thread.
+        stream: Which of several independent random streams to use.
     """
 
     def __init__(
@@ -214,17 +215,17 @@ class SampledLoader(GraphLoader):
         self.large = dataset.large_graph
 
     def __len__(self) -> int:
-        """Batches of the epoch that are still to come."""
+        """Number of batches left in this epoch."""
         return self.parts - self._next_batch
 
     def shard(self, rank: int, world_size: int) -> GraphLoader:
-        """Refuse to be shared out, unless it is to a single process."""
+        """Raise unless there is a single process."""
         if world_size > 1:
             raise GrassError("training.sampling works in one process: leave --devices at 1.")
         return super().shard(rank, world_size)
 
     def _epoch_batches(self) -> list[Tensor]:
-        """The nodes of each part, in rising order; by neighbours, its training nodes."""
+        """The nodes of each part in ascending order; with ``"neighbour"``, its training nodes."""
         number = torch.tensor([self.seed + (self.stream << 40)])
         generator = torch.Generator().manual_seed(int(random_bits(number, self.epoch, _DEAL)))
         counting, num_nodes = _counting(self.large.graph), self.large.graph.num_nodes
@@ -237,7 +238,7 @@ class SampledLoader(GraphLoader):
         return list(order.split(torch.bincount(part[part >= 0], minlength=self.parts).tolist()))
 
     def _make(self, ids: Tensor) -> GraphBatch:
-        # The first node tells a part from all others of its epoch.
+        # The first node identifies a part within its epoch.
         first = ids[:1]
         drawn = random_bits(step_seeds(self.seed, self.epoch, first), self.stream)  # [1]
         if self.config.training.sampling == "partition":
@@ -251,7 +252,7 @@ class SampledLoader(GraphLoader):
 
 
 def _deal(count: int, parts: int, generator: torch.Generator) -> Tensor:
-    """A part for each of so many nodes, at random, such that sizes differ by one at most [n]."""
+    """A random part for each of ``count`` nodes [n]; the sizes of parts differ by at most one."""
     part = torch.empty(count, dtype=torch.int64)
     part[torch.randperm(count, generator=generator)] = torch.arange(count) % parts
     return part
@@ -265,7 +266,7 @@ def training_loader(
     workers: int = 1,
     stream: int = TRAINING_STREAM,
 ) -> GraphLoader:
-    """Shuffled batches of graphs, the last incomplete one dropped, or of one graph's parts."""
+    """Shuffled batches of graphs, without an incomplete last one, or parts of a single graph."""
     if config.training.sampling != "none":
         return SampledLoader(dataset, config, seed, workers, stream)
     return GraphLoader(dataset, config, batch_size, True, True, seed, workers, stream)

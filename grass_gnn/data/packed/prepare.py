@@ -1,4 +1,4 @@
-"""Prepared data as it is kept: the files of its splits, what is known of them, and their making."""
+"""Prepared datasets: read, checked and encoded once, then taken from the cache."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from grass_gnn.progress import Progress, reporting
 
 @dataclass(frozen=True)
 class PreparedData:
-    """The packed splits of a dataset, with what training and reports need to know about them."""
+    """The packed splits of a dataset, and facts about them for training and reports."""
 
     splits: dict[str, PackedDataset]
     statistics: PoolingStatistics  # of the training set
     fingerprint: Fingerprint
     folder: Path
-    seconds: float  # that reading, encoding and writing took when it was prepared
+    seconds: float  # spent reading, encoding and writing when it was prepared
     bytes: int  # on disk
     from_cache: bool
-    # Of each large graph: nodes, eigenpairs, their residual, and the largest value left out.
+    # For each large graph: nodes, eigenpairs, their residual, and the largest value left out.
     eigenpairs: list[dict[str, float]] = field(default_factory=list)
     # Where a benchmark came from: {"folder": …}, {"generated": …, "seed": …}, or a download.
     origin: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class PreparedData:
 
     @property
     def unofficial_because(self) -> str:
-        """In a sentence, why a result on this data is not one on the official benchmark."""
+        """Why results on this data are not results on the official benchmark, as a sentence."""
         name, differences = self.fingerprint.name, self.fingerprint.differences
         if self.official or not differences:
             return "" if self.official else "These graphs are no benchmark."
@@ -83,13 +83,13 @@ class PreparedData:
 
 
 class _Manifest(BaseModel):
-    """What an entry of the cache says about itself."""
+    """The manifest of an entry of the cache."""
 
     splits: dict[str, str]  # the file of each split
     fingerprint: Fingerprint
     seconds: float
     files: dict[str, tuple[int, str]]  # size and checksum
-    eigenpairs: list[dict[str, float]] = []  # how exact they are, of large graphs
+    eigenpairs: list[dict[str, float]] = []  # accuracy, for large graphs
 
 
 def open_entry(
@@ -99,7 +99,7 @@ def open_entry(
     from_cache: bool,
     foreign: bool = False,
 ) -> PreparedData:
-    """Open an entry; what may be ``foreign`` is not believed to be what :func:`prepare` wrote."""
+    """Open an entry; tensors that may be ``foreign`` (untrusted) are checked first."""
     try:
         manifest = _Manifest.model_validate(values)
     except ValidationError:
@@ -134,16 +134,16 @@ def build_entry(
     workers: int | None,
     progress: Progress | None,
 ) -> PreparedData:
-    """Check and encode the graphs of a dataset into an entry, which appears when it is whole."""
+    """Check and encode the graphs of a dataset into an entry, which appears when complete."""
     splits = data.splits
     found = fingerprint(splits, data.name, generated=data.generated, split=config.split)
     files: dict[str, str] = {}
-    found_before = entry.root / f".{entry.name}.eigenpairs"  # by a process that was killed
+    found_before = entry.root / f".{entry.name}.eigenpairs"  # saved by a killed process
     with reporting(progress) as report, entry.building() as folder:
         for split, graphs in splits.items():
             same = next((other for other in files if splits[other] is graphs), None)
             files[split] = files[same] if same else f"{split}.safetensors"
-            if same is None:  # a graph that is split by masks is stored once
+            if same is None:  # a graph split by masks is stored once
                 with in_split(split):
                     keep = found_before / split
                     _write(folder / files[split], graphs, config, workers, report, keep)
@@ -162,7 +162,7 @@ def build_entry(
 
 @contextlib.contextmanager
 def in_split(split: str) -> Iterator[None]:
-    """Say in an error which split it is about."""
+    """Name the split in error messages."""
     try:
         yield
     except GrassError as error:
@@ -208,19 +208,19 @@ def prepare(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> PreparedData:
-    """Read, check and encode a dataset, or find it in the cache.
+    """Read, check and encode a dataset, or open it from the cache.
 
     Args:
         source: Name of a benchmark, or the graphs of ``"train"``, ``"val"`` and ``"test"`` (an
             empty split is left out).
-        config: What the graphs must fit, and their encoding.
-        cache_dir: Where prepared data is kept; in the user's cache if not given.
-        folder: Where the raw files of the benchmark are (see :func:`load_benchmark`).
+        config: The input, task and encoding.
+        cache_dir: Folder of prepared data; by default in the user's cache.
+        folder: Folder of the raw files of the benchmark (see :func:`load_benchmark`).
         generate: Numbers of graphs to generate instead (PATTERN, CLUSTER).
-        seed: Seed of generated graphs.
-        download: Whether the network may be asked for raw files, if no folder is given.
-        workers: Threads that encode; as many as there are cores if not given.
-        progress: Told what is done; if not given, a terminal shows a progress bar.
+        seed: Random seed of generated graphs.
+        download: Whether raw files may be downloaded if no folder is given.
+        workers: Number of threads that encode; by default the number of cores.
+        progress: Called with the progress; by default, a terminal shows a progress bar.
     """
     started = time.perf_counter()
     if config.training.sampling != "none":
@@ -261,10 +261,10 @@ def prepare(
 
 
 def open_prepared(folder: Path, config: GRASSConfig) -> PreparedData:
-    """Open what :func:`prepare` left in a folder, such as that of a run on one's own data.
+    """Open the prepared data in a folder, such as that of a run on a user's own data.
 
     Raises:
-        GrassError: It is not there, or damaged.
+        GrassError: It is missing or damaged.
     """
     entry = CacheEntry(folder.parent, folder.name)
     try:
@@ -298,7 +298,7 @@ def _identity(
     seed: int,
     download: bool,
 ) -> str:
-    """What tells the content of a benchmark apart, without reading it by PyG."""
+    """A text that identifies the content of a benchmark, without reading it with PyG."""
     entry = benchmark(name)
     if generate is not None:
         return f"generated {list(generate)} {seed}"
@@ -307,7 +307,7 @@ def _identity(
 
 
 def _key(identity: str, config: GRASSConfig) -> str:
-    """A short hash of the content and of all settings that decide what is stored."""
+    """A short hash of the content and of all settings that affect what is stored."""
     task = config.task
     settings = {
         "input": config.input.model_dump(),
@@ -325,5 +325,5 @@ def _find(entry: CacheEntry, config: GRASSConfig, notice: bool = False) -> Prepa
         return None if manifest is None else open_entry(entry, config, manifest, from_cache=True)
     except DamagedError as problem:
         if notice:
-            logger.warning("The prepared data in %s %s and is built anew.", entry.folder, problem)
+            logger.warning("The prepared data in %s %s and is rebuilt.", entry.folder, problem)
         return None

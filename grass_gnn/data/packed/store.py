@@ -1,8 +1,8 @@
-"""Safetensors files that are written piece by piece and read as memory maps.
+"""Cache of packed datasets: safetensors files written piece by piece, with a manifest.
 
-``safetensors.torch.save_file`` wants all tensors at once; the eigenvectors of a large dataset are
-better written as they are found. The format is simple: the length of a JSON header, the header
-(type, shape and place of each tensor), and the bytes.
+``safetensors.torch.save_file`` needs all tensors at once, but the eigenvectors of a large dataset
+are written as they are computed. The format is simple: the length of a JSON header, the header
+(type, shape and offset of each tensor), and the bytes.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _TYPE_NAMES = {
 
 
 class TensorWriter:
-    """Writes tensors of known type and shape into a safetensors file, in rows as they come.
+    """Writes tensors of known type and shape to a safetensors file, some rows at a time.
 
     Args:
-        path: The file, which is made anew.
+        path: The file, which is overwritten.
         shapes: Type and shape of each tensor.
     """
 
@@ -97,17 +97,17 @@ class TensorWriter:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, which are read from disk only where they are used."""
+    """The tensors of a file, memory-mapped."""
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise GrassError(f"The file {path} is damaged: {error}.") from None
-    except ValueError as error:  # also of Ctrl-C, which safetensors' own code may meet
+    except ValueError as error:  # also raised by safetensors on Ctrl-C
         raise GrassError(f"The file {path} cannot be read: {error}.") from None
 
 
-FORMAT_VERSION = 1  # of the files; an entry of another version is built anew
+FORMAT_VERSION = 1  # entries of other versions are rebuilt
 _MANIFEST = "manifest.json"
 _CHUNK = 1 << 24  # bytes hashed at a time
 
@@ -115,11 +115,11 @@ logger = logging.getLogger(__name__)
 
 
 class DamagedError(Exception):
-    """An entry of the cache cannot be used; the message ends a sentence about it."""
+    """An entry of the cache cannot be used; the message is the end of a sentence."""
 
 
 class CacheEntry:
-    """One entry of the cache, there or not.
+    """One entry of the cache, which may not exist yet.
 
     Args:
         root: Folder of the cache.
@@ -133,9 +133,9 @@ class CacheEntry:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from building this entry; a killed process lets go of it.
+        """Keep other processes from building this entry; a killed process releases the lock.
 
-        Where the file system has no locks, two builders do the same work, and one's stays.
+        On file systems without locks, two processes may build the same entry; either can be kept.
         """
         with _one_sentence(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
@@ -147,19 +147,19 @@ class CacheEntry:
             yield
 
     def _wait(self, lock: int) -> bool:
-        """Wait for whoever is building the entry; whether nobody else can be doing so now."""
+        """Wait until no other process builds the entry; False if locks are not supported."""
         taken = try_lock(lock)
         if taken is False:
             owner = describe(read_owner(lock))
-            logger.warning("Waiting for %s, which prepares the same data.", owner)
+            logger.warning("Waiting for %s, which is preparing the same data.", owner)
             wait_for_lock(lock)
         return taken is not None
 
     def manifest(self) -> dict[str, Any] | None:
-        """The manifest, after all files were checked; none if there is no such entry.
+        """The manifest, after checking all files; None if there is no such entry.
 
         Raises:
-            DamagedError: There is one, but it is damaged or of another version.
+            DamagedError: The entry is damaged or has another version.
         """
         if not self.folder.exists():
             return None
@@ -174,7 +174,7 @@ class CacheEntry:
         for name, size, digest in files:
             path = self.folder / name
             try:
-                own = path.parent == self.folder and path.is_file()  # no device without an end
+                own = path.parent == self.folder and path.is_file()  # no devices or pipes
                 whole = own and path.stat().st_size == size and hash_files([path]) == digest
             except (OSError, ValueError):
                 whole = False
@@ -184,9 +184,9 @@ class CacheEntry:
 
     @contextlib.contextmanager
     def building(self) -> Iterator[Path]:
-        """Give a folder to write files to; :meth:`publish` makes it the entry. To be locked."""
+        """A folder to write files to, for :meth:`publish`. The entry must be locked."""
         with _one_sentence(self.folder):
-            if self._alone:  # what killed builders left
+            if self._alone:  # remove what killed processes left
                 for left in self.root.glob(f".{self.name}.*.building"):
                     shutil.rmtree(left, ignore_errors=True)
             temporary = self.root / f".{self.name}.{os.getpid()}.building"
@@ -197,7 +197,7 @@ class CacheEntry:
                 shutil.rmtree(temporary, ignore_errors=True)
 
     def publish(self, temporary: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Move finished files into place, with a manifest of these values and of checksums."""
+        """Move finished files into place, with a manifest of these values and all checksums."""
         files = {}
         for path in sorted(temporary.iterdir()):
             files[path.name] = [path.stat().st_size, hash_files([path])]
@@ -209,7 +209,7 @@ class CacheEntry:
 
 
 def hash_files(paths: list[Path]) -> str:
-    """A hash of the bytes of files, in order."""
+    """A hash of the contents of files, in order."""
     digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         digest.update(path.stat().st_size.to_bytes(8, "little"))
@@ -228,16 +228,16 @@ def _one_sentence(place: Path) -> Iterator[None]:
         raise GrassError(f"Prepared data cannot be written to {place}: {reason}.") from error
 
 
-_ROWS = 1 << 22  # edges that are looked at at a time
+_ROWS = 1 << 22  # edges checked at a time
 
 
 def check_packed(tensors: Mapping[str, Tensor], config: GRASSConfig, place: object) -> None:
-    """Raise unless these tensors are packed graphs that fit a configuration.
+    """Raise unless tensors from an untrusted file are packed graphs that fit a configuration.
 
     Args:
-        tensors: What was read from a file.
+        tensors: The tensors of the file.
         config: The configuration.
-        place: The file, to be named in an error.
+        place: The file, for the error message.
     """
     problem = _problem(tensors, config)
     if problem:
