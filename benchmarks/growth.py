@@ -51,8 +51,10 @@ def measure(num_nodes: int, repeats: int) -> dict[str, Any]:
         edge_index=torch.cat([half, half.flip(0)], dim=1),
         x=torch.randn(num_nodes, 16),
         y=torch.randint(8, (num_nodes,)),
-        vectors=torch.randn(num_nodes, 17) / num_nodes**0.5,
-        values=torch.linspace(1, -1, 17).unsqueeze(0),
+        stored={
+            "vectors": torch.randn(num_nodes, 17) / num_nodes**0.5,
+            "values": torch.linspace(1, -1, 17).unsqueeze(0),
+        },
     )
     model = GRASS(config)
     optimizer = make_optimizer(model, config.training)

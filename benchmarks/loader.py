@@ -28,7 +28,7 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import batch_from_data
 from grass_gnn.data.benchmarks.registry import load_benchmark
 from grass_gnn.data.packed.build import pack
-from grass_gnn.data.packed.loader import GraphLoader
+from grass_gnn.data.packed.loader import TrainingLoader
 from grass_gnn.encoding import AddDegree, AddRRWP
 from grass_gnn.rewiring import AddRandomRegularEdges
 
@@ -102,7 +102,7 @@ def main() -> None:
         graphs = [molecule_like(generator) for _ in range(5 * BATCH_SIZE)]
 
     packed = pack(graphs, config)
-    loader = GraphLoader(packed, config, BATCH_SIZE, shuffle=True, drop_last=True, workers=0)
+    loader = TrainingLoader(packed, config, BATCH_SIZE, shuffle=True, workers=0)
     ours = median_milliseconds(endless(loader), options.repeats)
 
     prepare = Compose([AddDegree(), AddRRWP(config.encoding.steps)])

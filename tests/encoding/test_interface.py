@@ -2,24 +2,34 @@
 
 import re
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 from graph_cases import SPECIAL
+from torch_geometric.transforms import Compose
 
 import grass_gnn
+import grass_gnn.encoding
+import grass_gnn.rewiring.transform
 from grass_gnn.config import GRASSConfig
+from grass_gnn.data import fields
 from grass_gnn.data.batch import InputGraphs, batch_from_data, rewire
 from grass_gnn.data.fields import FIELDS, field_of
+from grass_gnn.data.packed.build import pack
 from grass_gnn.data.packed.dataset import LargeGraph, PackedDataset
 from grass_gnn.encoding import (
     ENCODINGS,
+    Encoding,
     Structure,
     decompose,
     laplacian_eigenvectors,
     make_encoding,
+    node_degrees,
 )
+from grass_gnn.encoding.base import AddEncoding
 from grass_gnn.errors import GrassError
+from grass_gnn.rewiring import AddRandomRegularEdges, graph_seeds
 from grass_gnn.testing import random_input
 
 VARIANTS = [
@@ -132,3 +142,65 @@ def test_nobody_else_knows_the_names_of_encodings() -> None:
         text = path.read_text("utf-8")
         assert not re.search(names, text), place
         assert "encoding.kind ==" not in text and "encoding.kind in" not in text, place
+
+
+class Hubs(Encoding):
+    """A toy encoding: the out-degrees of both ends, up to a limit."""
+
+    stored_rows: ClassVar[dict[str, str]] = {"hub": "node"}
+    attr_name = "hubs"
+    own_columns, pair_columns = 1, 2
+
+    def __init__(self, limit: float = 2.0, degrees: str = "none") -> None:
+        super().__init__(degrees)
+        self.limit = limit
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(config.steps, config.degrees)
+
+    def _own_stored_columns(self):
+        return {"hub": 1}
+
+    def _compute(self, edge_index, num_nodes, weight):
+        return {"hub": node_degrees(edge_index, num_nodes, weight)[:, :1].clamp(max=self.limit)}
+
+    def pairs(self, pairs, graphs):
+        hub = graphs.stored["hub"]
+        return torch.cat([hub[pairs[0]], hub[pairs[1]]], dim=1)
+
+    @classmethod
+    def of_written(cls, data, name):
+        stored = cls.read(data, name)
+        return None if stored is None else (cls(), stored)
+
+
+@pytest.fixture
+def hubs(monkeypatch: pytest.MonkeyPatch) -> GRASSConfig:
+    """A configuration with the toy encoding, in the table as a third file would have it."""
+    table = {**ENCODINGS, "hubs": Hubs}
+    for module in (grass_gnn.encoding, grass_gnn.rewiring.transform):
+        monkeypatch.setattr(module, "ENCODINGS", table)
+    monkeypatch.setattr(fields, "FIELDS", {**FIELDS, "hub": fields.Field("hub", "node")})
+    config = GRASSConfig().override({"rewiring.when": "graph", "model.dim": 8, "model.layers": 2})
+    encoding = config.encoding.model_copy(update={"kind": "hubs", "steps": 2})
+    return config.model_copy(update={"encoding": encoding})
+
+
+def test_a_new_encoding_works_everywhere(hubs: GRASSConfig) -> None:
+    graphs = [random_input(hubs, n, n) for n in (4, 7)]
+    packed = pack(graphs, hubs)
+    assert packed.tensors["hub"].shape == (11, 1)
+    inputs = packed.select(torch.arange(2))
+    seeds = graph_seeds(inputs.edge_index, inputs.graph_ptr)
+    by_dataset = rewire(inputs, hubs.encoding, hubs.rewiring, seeds)
+    assert by_dataset.node_encoding.shape == (11, 3)
+    transforms = Compose(
+        [AddEncoding(Hubs(), None, "hubs"), AddRandomRegularEdges(6, when="graph")]
+    )
+    for given in (graphs, [transforms(data.clone()) for data in graphs]):
+        batch = batch_from_data(given, hubs)
+        assert torch.equal(batch.edge_index, by_dataset.edge_index)
+        assert torch.equal(batch.node_encoding, by_dataset.node_encoding)
+        assert torch.equal(batch.edge_encoding, by_dataset.edge_encoding)
+    assert grass_gnn.GRASS(hubs)(graphs).shape == (2, 1)

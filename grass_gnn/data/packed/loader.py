@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ClassVar
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -36,7 +37,6 @@ class GraphLoader:
         config: Encoding and rewiring.
         batch_size: Graphs per batch, at most the size of the dataset.
         shuffle: Whether to shuffle the graphs in each epoch.
-        drop_last: Whether to drop an incomplete last batch.
         seed: Random seed of the order and the rewiring.
         workers: Number of threads that make batches; 0 makes them in the caller's thread.
         stream: Which of several independent random streams to use, such as one for training and
@@ -44,13 +44,15 @@ class GraphLoader:
         by_graph: Whether the rewiring of a graph depends only on its hash and the epoch.
     """
 
+    drop_last: ClassVar[bool] = False
+    """Whether to drop an incomplete last batch."""
+
     def __init__(
         self,
         dataset: PackedDataset,
         config: GRASSConfig,
         batch_size: int,
         shuffle: bool = False,
-        drop_last: bool = False,
         seed: int = 0,
         workers: int = 1,
         stream: int = TRAINING_STREAM,
@@ -58,7 +60,7 @@ class GraphLoader:
     ) -> None:
         self.dataset, self.config = dataset, config
         self.batch_size = max(1, min(batch_size, len(dataset)))
-        self.shuffle, self.drop_last = shuffle, drop_last
+        self.shuffle = shuffle
         self.seed, self.workers, self.stream = seed, workers, stream
         self.by_graph = by_graph
         self.epoch = 0
@@ -79,18 +81,10 @@ class GraphLoader:
         """Start the next iteration at this batch of the epoch."""
         self._next_batch = batch_number
 
-    def state_dict(self) -> dict[str, int]:
-        """The epoch, and the batch that comes next in it."""
-        return {"epoch": self.epoch, "batch": self._next_batch}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        self.epoch, self._next_batch = state["epoch"], state["batch"]
-
     def shard(self, rank: int, world_size: int) -> GraphLoader:
         """Restrict this loader to the graphs of one process; together they see each graph once.
 
-        With ``drop_last``, all processes have the same number of batches.
+        If incomplete batches are dropped, all processes have the same number of batches.
         """
         self._rank, self._world_size = rank, world_size
         return self
@@ -161,6 +155,12 @@ def _use_one_core() -> None:
     threadpool_limits(1, user_api="openmp")  # of this thread only
 
 
+class TrainingLoader(GraphLoader):
+    """Drops an incomplete last batch, so that all steps of an epoch have the same size."""
+
+    drop_last = True
+
+
 _DEAL = 2  # distinguishes the partition from other uses of the same seed
 
 
@@ -187,7 +187,7 @@ def _counting(graph: InputGraphs) -> Tensor:
     return torch.arange(graph.num_nodes) if graph.mask is None else graph.mask.nonzero().squeeze(1)
 
 
-class SampledLoader(GraphLoader):
+class SampledLoader(TrainingLoader):
     """Iterates over an epoch of parts of the single graph of a dataset.
 
     With ``"partition"``, every node is in one part of an epoch, and training nodes are spread
@@ -210,7 +210,7 @@ class SampledLoader(GraphLoader):
         workers: int = 1,
         stream: int = TRAINING_STREAM,
     ) -> None:
-        super().__init__(dataset, config, 1, True, True, seed, workers, stream)
+        super().__init__(dataset, config, 1, True, seed, workers, stream)
         self.parts = num_parts(dataset, config)
         self.large = dataset.large_graph
 
@@ -269,4 +269,4 @@ def training_loader(
     """Shuffled batches of graphs, without an incomplete last one, or parts of a single graph."""
     if config.training.sampling != "none":
         return SampledLoader(dataset, config, seed, workers, stream)
-    return GraphLoader(dataset, config, batch_size, True, True, seed, workers, stream)
+    return TrainingLoader(dataset, config, batch_size, True, seed, workers, stream)

@@ -131,7 +131,6 @@ def build_entry(
     data: BenchmarkData,
     config: GRASSConfig,
     started: float,
-    workers: int | None,
     progress: Progress | None,
 ) -> PreparedData:
     """Check and encode the graphs of a dataset into an entry, which appears when complete."""
@@ -146,7 +145,7 @@ def build_entry(
             if same is None:  # a graph split by masks is stored once
                 with in_split(split):
                     keep = found_before / split
-                    _write(folder / files[split], graphs, config, workers, report, keep)
+                    _write(folder / files[split], graphs, config, report, keep)
         manifest = entry.publish(
             folder,
             {
@@ -174,7 +173,6 @@ def _write(
     path: Path,
     graphs: Sequence[Data],
     config: GRASSConfig,
-    workers: int | None,
     progress: Progress,
     keep: Path,
 ) -> None:
@@ -182,9 +180,7 @@ def _write(
         done = 0
         for name, pointer in pointers(*check_sizes(graphs)).items():
             writer.append(name, pointer)
-        for finished, rows in packed_rows(
-            graphs, config, workers=workers, keep=keep, progress=progress
-        ):
+        for finished, rows in packed_rows(graphs, config, keep=keep, progress=progress):
             for name, tensor in rows.items():
                 writer.append(name, tensor)
             done += finished
@@ -205,7 +201,6 @@ def prepare(
     generate: Sequence[int] | None = None,
     seed: int = 0,
     download: bool = False,
-    workers: int | None = None,
     progress: Progress | None = None,
 ) -> PreparedData:
     """Read, check and encode a dataset, or open it from the cache.
@@ -219,7 +214,6 @@ def prepare(
         generate: Numbers of graphs to generate instead (PATTERN, CLUSTER).
         seed: Random seed of generated graphs.
         download: Whether raw files may be downloaded if no folder is given.
-        workers: Number of threads that encode; by default the number of cores.
         progress: Called with the progress; by default, a terminal shows a progress bar.
     """
     started = time.perf_counter()
@@ -249,7 +243,7 @@ def prepare(
             # Another process may have built it meanwhile.
             prepared = _find(entry, config, notice=True)
             if prepared is None:
-                prepared = build_entry(entry, load(), config, started, workers, progress)
+                prepared = build_entry(entry, load(), config, started, progress)
     if isinstance(source, str) and not prepared.official:
         logger.warning(prepared.unofficial_because)
     origin: dict[str, Any] = {}
