@@ -95,4 +95,4 @@ def random_graph(seed: int) -> Data:
 def write_packed(folder: Path) -> PreparedData:
     """A packed dataset of three splits."""
     splits = {name: [random_graph(n) for n in range(3)] for name in ("train", "val", "test")}
-    return prepare(splits, GRAPHS, folder, workers=1)
+    return prepare(splits, GRAPHS, folder)
