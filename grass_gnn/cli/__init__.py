@@ -151,4 +151,7 @@ def run() -> None:
     # Must be set before torch is imported: large tensors then use huge pages, which saves a tenth
     # of the time of a step on a graph with a million nodes.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    # Likewise: torch's threads then spin for a shorter time before they sleep. With libgomp's
+    # default, two threads are slower than one as soon as other processes need the processors.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     sys.exit(main())

@@ -1,9 +1,9 @@
-"""Prediction for the nodes of a graph whose edges do not fit in memory at once.
+"""Node predictions for a graph whose edges do not fit in memory at once.
 
-Layers run one after the other over blocks of edges. States of nodes are in memory, those of edges
-in a temporary file that is only ever read and written from its beginning to its end: the softmax of
-a node needs the maximum and two sums over its edges, which are gathered block by block in whatever
-order edges come. So flipped layers need no other order.
+Each layer processes the edges in blocks. The states of nodes are in memory; those of edges are in a
+temporary file, which is always read and written sequentially. The softmax of a node needs a maximum
+and two sums over its edges, which are accumulated block by block in any order of the edges, so
+flipped layers need no other order.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from grass_gnn.ops.reference import EPSILON
 
 
 def is_streamed(model: nn.Module, dataset: PackedDataset, config: GRASSConfig) -> TypeGuard[GRASS]:
-    """Whether a dataset is one graph of so many edges that its evaluation goes in blocks."""
+    """Whether a dataset is a single graph with so many edges that it is evaluated in blocks."""
     if len(dataset) != 1 or config.task.level != "node" or not isinstance(model, GRASS):
         return False
     nodes = dataset.num_nodes
     added = config.rewiring.added_edges(nodes, nodes * (nodes - 1))
     if dataset.num_edges + nodes + added <= config.evaluation.streamed_above:
         return False
-    # Norms that have seen no batch yet would take the moments of a block for those of all edges.
+    # Without stored statistics, an input norm would use the moments of a block for all edges.
     norms = [module for module in model.modules() if isinstance(module, InputNorm)]
     ours = all(isinstance(layer, GRASSConv) for layer in model.layers.layers)
     return ours and all(norm.mode is Mode.STORED for norm in norms) and not model.training
@@ -54,15 +54,15 @@ def is_streamed(model: nn.Module, dataset: PackedDataset, config: GRASSConfig) -
 def predict_streamed(
     model: GRASS, graph: InputGraphs, config: GRASSConfig, seeds: Tensor | None = None
 ) -> Tensor:
-    """What the model gives for the nodes of a single graph [N, outputs], in bounded memory.
+    """Predictions for the nodes of a single graph [N, outputs], in bounded memory.
 
-    It is the same as for the whole batch at once, up to rounding.
+    They equal those of the model on the whole graph, up to rounding.
 
     Args:
-        model: In evaluation mode, with GRASS attention, for a task of nodes.
-        graph: The graph, with what its encoding needs.
-        config: Encoding, rewiring and the number of edges of a block.
-        seeds: Of the rewiring [1]; drawn if not given.
+        model: A model for a node-level task with GRASS attention, in evaluation mode.
+        graph: The graph, with the stored tensors of its encoding.
+        config: Encoding, rewiring and number of edges per block.
+        seeds: Random seed of the rewiring [1]; drawn if not given.
     """
     require_local(config.encoding, "Evaluation in blocks of edges (evaluation.streamed_above)")
     device = model.target_scale.device
@@ -80,7 +80,7 @@ def predict_streamed(
             x = _run_layers(model, x, edges, states)
     except OSError as error:
         raise GrassError(
-            f"The states of {edges.count:,} edges cannot be kept in {tempfile.gettempdir()}: "
+            f"The states of {edges.count:,} edges cannot be stored in {tempfile.gettempdir()}: "
             f"{error.strerror or error}."
         ) from error
     return (model.head(x) * model.target_scale + model.target_shift).float().cpu()
@@ -151,12 +151,12 @@ class _States:
     device: torch.device
 
     def write(self, block: _Block, e: Tensor) -> None:
-        """Keep the states of a block [b, d]."""
+        """Write the states of a block [b, d]."""
         self.file.seek(block.first * self.width * 4)
         self.file.write(e.float().cpu().contiguous().numpy().data.cast("B"))
 
     def read(self, block: _Block) -> Tensor:
-        """The states of a block [b, d]."""
+        """Read the states of a block [b, d]."""
         e = np.empty((block.last - block.first, self.width), dtype=np.float32)
         self.file.seek(block.first * self.width * 4)
         self.file.readinto(e.data.cast("B"))  # type: ignore[attr-defined]
@@ -166,12 +166,12 @@ class _States:
 def _run_layers(model: GRASS, x: Tensor, edges: _Edges, states: _States) -> Tensor:
     """x after the last layer [N, d]."""
     layers = model.layers.layers
-    graph = x.new_zeros(x.size(0), dtype=torch.int64)  # of each node: there is only one
+    graph = x.new_zeros(x.size(0), dtype=torch.int64)  # all nodes are in one graph
     load: Callable[[Tensor], Tensor] = nn.Identity()
     for number, layer in enumerate(layers):
         assert isinstance(layer, GRASSConv)
         flipped = model.layers.flip and number % 2 == 1
-        # Nobody asks for the edges of the last layer.
+        # The edges of the last layer are not used.
         last = number == len(layers) - 1
         found = _run_layer(layer, x, edges, states, load, flipped, None if last else Moments())
         x = layer.node_norm(found.x, graph, 1)
@@ -194,10 +194,10 @@ def _run_layer(
     flipped: bool,
     moments: Moments | None,
 ) -> _LayerOutput:
-    """One layer before its norm, as ``ops/reference.py`` has it, in two passes over the edges.
+    """One layer without its norm, as in ``ops/reference.py``, in two passes over the edges.
 
-    ``load`` is the norm of the layer before, which edges still lack in the file. Where ``moments``
-    are given, edges are updated too.
+    ``load`` applies the norm of the previous layer: edges are stored before their norm, which needs
+    the moments of all of them. Edges are updated only if ``moments`` is given.
     """
     w, d = layer.weights, x.size(1)
     tail_tail, of_head, edge_tail = (
@@ -225,7 +225,7 @@ def _run_layer(
             e = e + layer.residual_scale * e_hat
             moments.add(e)
             states.write(block, e)
-    # A softmax is divided by its sum once, after the sum over edges.
+    # The softmax is divided by its sum once, after the sum over edges.
     x_tilde = tail_tail + message / (total + EPSILON)
     x_hat = F.linear(F.mish(x_tilde + w.node_bias), w.node_out, w.node_out_bias)
     return _LayerOutput(x + layer.residual_scale * x_hat, moments)

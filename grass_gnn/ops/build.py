@@ -1,14 +1,14 @@
-"""Compiles the C++ of this folder at first use and keeps the library in a cache.
+"""Compiles the C++ sources in ``csrc/`` at first use and caches the library.
 
-The cache is ``$GRASS_CACHE``, or ``grass-gnn`` in the user's cache folder; where that cannot be
-written, a folder of the user's own among the temporary files. A library's name holds a hash of the
-sources, the compiler, its flags and the processor, so an old one is never taken for a new one.
+The cache is ``$GRASS_CACHE``, or ``grass-gnn`` in the user's cache folder; if that is not writable,
+a private folder among the temporary files. The name of a library contains a hash of the sources,
+the compiler, its flags and the processor, so an outdated library is never loaded.
 
 Environment:
-    GRASS_OPS: ``reference`` never uses the library, ``native`` insists on it.
-    GRASS_CACHE: Where compiled libraries go.
-    GRASS_SANITIZE: ``1`` builds under AddressSanitizer and UBSan, for the tests.
-    CXX: The compiler; else g++, clang++ and c++ are tried.
+    GRASS_OPS: ``reference`` never uses the library, ``native`` requires it.
+    GRASS_CACHE: Folder of compiled libraries.
+    GRASS_SANITIZE: ``1`` builds with AddressSanitizer and UBSan, for the tests.
+    CXX: The compiler; by default g++, clang++ and c++ are tried.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class BuildError(RuntimeError):
 
 
 def available() -> bool:
-    """Whether the library may be used here; compiles it when asked for the first time.
+    """Whether the library can be used; the first call compiles it.
 
     Without a working compiler this is False, after one warning. ``GRASS_OPS=native`` turns the
-    warning into an error, ``GRASS_OPS=reference`` gives False without trying.
+    warning into an error; with ``GRASS_OPS=reference`` this is False without trying.
     """
     choice = os.environ.get("GRASS_OPS", "")
     if choice not in ("", "reference", "native"):
@@ -64,7 +64,7 @@ def available() -> bool:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The compiled library, built if the cache does not hold it.
+    """The compiled library, from the cache or newly built.
 
     Raises:
         BuildError: There is no working compiler.
@@ -129,7 +129,7 @@ def _key(command: list[str], flags: list[str]) -> str:
 
 
 def _processor() -> str:
-    """What the processor can do: a home folder may be shared by machines that differ."""
+    """Model and instruction sets: a home folder may be shared by different machines."""
     wanted = ("model name", "flags", "Features", "CPU part")
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
@@ -154,14 +154,14 @@ def _cache_folder() -> Path:
 
 
 def _is_private(folder: Path) -> bool:
-    """Nobody else may put a library where this process would load it."""
+    """Whether no other user can put a library into the folder."""
     found = folder.stat() if not folder.is_symlink() else folder.lstat()
     mine = found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode)
     return mine and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _is_intact(path: Path) -> bool:
-    """Whether the library is all there: loading a truncated one would kill the process."""
+    """Whether the library matches its checksum: loading a truncated one crashes the process."""
     try:
         expected = path.with_suffix(".sha256").read_text().strip()
         return hashlib.sha256(path.read_bytes()).hexdigest() == expected
@@ -170,7 +170,7 @@ def _is_intact(path: Path) -> bool:
 
 
 def _compile(command: list[str], flags: list[str], path: Path) -> None:
-    """Compile next to the final name, then rename: other processes see all of it or nothing."""
+    """Compile into a temporary folder, then rename, so that others never see a partial file."""
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         built = Path(scratch) / path.name
 
@@ -190,7 +190,7 @@ def _compile(command: list[str], flags: list[str], path: Path) -> None:
 
 
 def _run(command: list[str]) -> None:
-    # Under AddressSanitizer the process has its library preloaded, which would slow the compiler.
+    # AddressSanitizer is preloaded into this process; it would slow the compiler down.
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if result.returncode != 0:

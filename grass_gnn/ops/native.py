@@ -1,7 +1,7 @@
-"""The fused layers as operations of ``torch.library``, over the C functions of this folder.
+"""The fused layers as custom operations of PyTorch, on top of the C functions in ``csrc/``.
 
-``grass_gnn::stack`` and ``grass_gnn::stack_backward`` hand raw pointers to ``forward.cpp`` and
-``backward.cpp``; :func:`grass_gnn.ops.grass_stack` is the function to call.
+``grass_gnn::stack`` and ``grass_gnn::stack_backward`` pass raw pointers to ``forward.cpp`` and
+``backward.cpp``. Call :func:`grass_gnn.ops.grass_stack`, which checks shapes first.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _call(
     tensors: dict[str, Tensor | None],
     synchronise: bool,
 ) -> None:
-    """Call a function of the library on contiguous forms of the tensors."""
+    """Call a function of the library with contiguous tensors."""
     names = ("tail_ptr", "tail_order", "head_ptr", "head_order", "graph_ptr")
     tensors |= {"x": x, "e": e, "weights": weights, "edge_index": edge_index.long()}
     tensors |= {name: part.int() for name, part in zip(names, order, strict=True)}
@@ -118,7 +118,7 @@ def stack(
 
     Returns:
         x and e, normalised; the statistics; and what the backward pass needs: the inputs of all
-        layers but the first (nodes, edges; empty unless ``save``), and each norm as an affine map.
+        layers but the first (nodes, edges; empty unless ``save``) and each norm as an affine map.
     """
     outputs = _empty_outputs(x, e, weights, norm, order, save)
     if save and len(weights) > 1:
@@ -189,7 +189,7 @@ def stack_backward(
     first_layer: int,
     synchronise: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, e and the weights, from those of the outputs."""
+    """Gradients of x, e and the weights from the gradients of the outputs."""
     if weights.size(0) == 0:
         return grad_x_out.clone(), grad_e_out.clone(), torch.empty_like(weights)
     grads = x.new_empty(x.shape), e.new_empty(e.shape), weights.new_empty(weights.shape)
@@ -221,7 +221,7 @@ def _stack_backward_fake(
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Stack) -> None:
     x, e, weights, edge_index, order, given, *settings, ctx.saves = inputs
     x_out, e_out, _statistics, *kept = output
-    # Nobody asks for gradients of the rest; as zeros they would fill as much memory again.
+    # The other outputs have no gradients; materialised as zeros they would double the memory.
     ctx.mark_non_differentiable(*output[2:])
     ctx.set_materialize_grads(False)
     ctx.settings = settings
@@ -266,7 +266,7 @@ Norm = Literal["batch", "instance", "none"]
 
 
 class StackOutput(NamedTuple):
-    """Normalised output of the last layer, and the statistics of every layer's rows."""
+    """Normalised output of the last layer, and the statistics of all layers."""
 
     x: Tensor  # [N, d]
     e: Tensor  # [E, d]
@@ -274,7 +274,7 @@ class StackOutput(NamedTuple):
 
 
 def pack_weights(layers: Sequence[LayerWeights]) -> Tensor:
-    """The parameters of some layers as one tensor [L, P], where P = 9d² + 2d, or 9d² + 4d."""
+    """The parameters of several layers as one tensor [L, P] with P = 9d² + 2d, or 9d² + 4d."""
     return torch.stack(
         [torch.cat([part.flatten() for part in layer if part is not None]) for layer in layers]
     )
@@ -298,8 +298,8 @@ def grass_stack(
 ) -> StackOutput:
     """Run a stack of GRASS layers, each followed by its norm.
 
-    Where gradients are recorded, the inputs of the layers are kept and everything else is computed
-    again in the backward pass; where not, nothing is kept.
+    If gradients are recorded, the inputs of the layers are kept and everything else is recomputed
+    in the backward pass; otherwise nothing is kept.
 
     Args:
         x: Node representations [N, d], float32.
@@ -308,15 +308,15 @@ def grass_stack(
         order: The same edges, by tail and by head.
         weights: Parameters of the layers [L, P], from :func:`pack_weights`.
         residual_scale: α of equations (13) and (14).
-        flip: Exchange head and tail in the layers of odd number.
+        flip: Swap head and tail in layers with odd numbers.
         norm: "batch" over all rows, "instance" (root mean square) over the rows of each graph, or
             "none".
         removal: Probability of random edge removal.
-        seed: Of random edge removal; see :func:`grass_gnn.ops.removal_mask`.
+        seed: Random seed of edge removal; see :func:`grass_gnn.ops.removal_mask`.
         statistics: Means and variances [L, 2, 2, d] to normalise by instead of the batch's own.
-        first_layer: Number of the first layer, where the stack is a part of a larger one.
-        synchronise: Take the moments of a batch norm over all processes of :mod:`processes`, which
-            then must all call this; it makes no difference where there is only one.
+        first_layer: Number of the first layer, if the stack is part of a larger one.
+        synchronise: Take the moments of a batch norm over all processes of :mod:`processes`, all of
+            which must then call this function. No effect with a single process.
     """
     if norm not in NORMS:
         raise ValueError(f"norm is {norm!r}, but must be one of {', '.join(NORMS)}")
@@ -354,7 +354,7 @@ def _check_shapes(
     weights: Tensor,
     statistics: Tensor | None,
 ) -> None:
-    """The C++ trusts the shapes, so a wrong one must not reach it."""
+    """The C++ trusts shapes and types, so they are checked here."""
     (nodes, d), edges = x.shape, edge_index.size(1)
     expected = {
         "e": (e, (edges, d)),

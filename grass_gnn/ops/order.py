@@ -1,4 +1,4 @@
-"""Where the edges of each node stand: both orders of an edge list, made once per batch."""
+"""The edges of each node, by tail and by head, found once per batch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 class EdgeOrder(NamedTuple):
-    """The edges of each node, found by tail and by head, so that a flipped layer needs no sorting.
+    """The edges of each node by tail and by head, so that a flipped layer needs no sorting.
 
     The edges with tail ``j`` are the rows ``tail_order[tail_ptr[j]:tail_ptr[j + 1]]``, and likewise
-    for heads. ``graph_ptr`` holds the first node of each graph: nodes of a graph are contiguous and
-    edges never leave it, which lets a thread own whole graphs. All are int32.
+    for heads. ``graph_ptr`` holds the first node of each graph: the nodes of a graph are contiguous
+    and no edge leaves it, so that a thread can own whole graphs. All tensors are int32.
     """
 
     tail_ptr: Tensor  # [N + 1]
@@ -22,15 +22,9 @@ class EdgeOrder(NamedTuple):
     head_order: Tensor  # [E]
     graph_ptr: Tensor  # [B + 1]
 
-    def flipped(self) -> EdgeOrder:
-        """The order of the same edges with head and tail exchanged."""
-        return EdgeOrder(
-            self.head_ptr, self.head_order, self.tail_ptr, self.tail_order, self.graph_ptr
-        )
-
 
 def edge_order(edge_index: Tensor, num_nodes: int, graph_ptr: Tensor | None = None) -> EdgeOrder:
-    """Find the edges of every node by tail and by head (a stable sort of each row)."""
+    """Sort the edges by tail and by head, keeping the order of edges with the same node."""
     if graph_ptr is None:
         graph_ptr = torch.tensor([0, num_nodes], device=edge_index.device)
     head_ptr, head_order = _by_node(edge_index[0], num_nodes)

@@ -1,8 +1,8 @@
-"""Sums over the processes that train a model together, for norms over all rows of their batches.
+"""Sums over the processes of a distributed training, for norms over the rows of all of them.
 
-The rows of a batch are spread over the processes; :func:`join_processes` makes a group in which
-they add up what a norm needs. It is one of its own, since gradients travel in the default group
-meanwhile.
+Each process has some rows of a batch. :func:`join_processes` creates a group in which they add up
+the sums that a norm needs. It is separate from the default group, which exchanges gradients at the
+same time.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _group: Any = None
 
 
 def join_processes() -> None:
-    """Make the group, once in each process, in all of them at the same point."""
+    """Create the group; all processes must call this at the same point."""
     global _group
     if _group is None and dist.is_initialized() and dist.get_world_size() > 1:
         _group = dist.new_group()
 
 
 def leave_processes() -> None:
-    """Go on alone."""
+    """Stop adding up with other processes."""
     global _group
     _group = None
 
 
 def joined() -> bool:
-    """Whether there are other processes to add up with."""
+    """Whether this process is part of a group."""
     return _group is not None
 
 
 def add_up_processes(values: Tensor) -> Tensor:
-    """The sum of a tensor over all processes; its gradients are added up likewise."""
+    """The sum of a tensor over all processes; gradients are summed in the same way."""
     return _AddUp.apply(values) if joined() else values
 
 
@@ -56,7 +56,7 @@ class _AddUp(torch.autograd.Function):
 
 
 class SumsOfProcesses:
-    """What the fused layers call between layers. An error is kept, as C++ cannot raise it."""
+    """The callback of the fused layers. It stores an error, because C++ cannot raise it."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -67,7 +67,7 @@ class SumsOfProcesses:
             address = ctypes.addressof(sums.contents)
             buffer = (ctypes.c_double * count).from_address(address)
             dist.all_reduce(torch.frombuffer(buffer, dtype=torch.float64), group=_group)
-        except Exception as error:  # a process is gone
+        except Exception as error:  # such as a lost connection
             self.error = error
             return 1
         return 0

@@ -1,4 +1,4 @@
-"""Random edge removal as a function of seed, layer, edge and channel: no mask is stored."""
+"""Random edge removal as a hash of seed, layer, edge and channel, so that no mask is stored."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def removal_mask(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """What random edge removal multiplies the scores of a layer with: 0, or 1/(1 − p)  [E, d].
+    """Factors of the attention scores of a layer: 0 with probability p, else 1/(1 − p)  [E, d].
 
-    The same numbers, bit for bit, as the fused layers compute while they run (``removal.h``).
+    These are bit for bit the factors that the fused layers compute on the fly (``removal.h``).
 
     Args:
-        seed: Any integer; its low 64 bits count.
-        layer: Number of the layer, so that each has a mask of its own.
-        num_edges: Rows of the mask.
-        dim: Columns of the mask.
-        p: Probability of removal, for each edge and channel on its own.
-        device: Where the mask is made.
-        dtype: Its type.
+        seed: Random seed; its low 64 bits are used.
+        layer: Number of the layer: every layer has a mask of its own.
+        num_edges: Number of edges E.
+        dim: Number of channels d.
+        p: Probability of removal, independently for each edge and channel.
+        device: Device of the mask.
+        dtype: Type of the mask.
     """
     first, second = _layer_key(seed, layer)
     row = torch.arange(num_edges, device=device).unsqueeze(1)  # [E, 1]
@@ -40,7 +40,7 @@ def removal_mask(
 
 
 def _layer_key(seed: int, layer: int) -> tuple[int, int]:
-    """SplitMix64 of seed and layer, in two halves."""
+    """Both halves of SplitMix64 of seed and layer."""
     low = 2**64 - 1
     h = (seed + 0x9E3779B97F4A7C15 * (layer + 1)) & low
     h = ((h ^ (h >> 30)) * 0xBF58476D1CE4E5B9) & low

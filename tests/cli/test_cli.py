@@ -119,12 +119,16 @@ def test_info_says_what_a_preset_of_ours_is_for(capsys):
     assert not capsys.readouterr().err  # the paper's own need no word
 
 
-@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("0", "0")])
-def test_the_command_asks_torch_for_large_pages_unless_told_otherwise(monkeypatch, before, after):
-    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", before or "")  # so that it is put back at the end
+@pytest.mark.parametrize(
+    ("name", "default"), [("THP_MEM_ALLOC_ENABLE", "1"), ("GOMP_SPINCOUNT", "20000")]
+)
+@pytest.mark.parametrize("before", [None, "0"])
+def test_the_command_tunes_torch_unless_told_otherwise(monkeypatch, name, default, before):
+    for variable in ("THP_MEM_ALLOC_ENABLE", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(variable, "0")  # so that it is put back at the end
     if before is None:
-        monkeypatch.delenv("THP_MEM_ALLOC_ENABLE")
+        monkeypatch.delenv(name)
     monkeypatch.setattr("grass_gnn.cli.main", lambda: 3)
     with pytest.raises(SystemExit, match="3"):
         run()
-    assert os.environ["THP_MEM_ALLOC_ENABLE"] == after
+    assert os.environ[name] == (before or default)
