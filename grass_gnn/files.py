@@ -152,7 +152,7 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
                 raise RunError(
                     f"The file {path} has {status.st_size:,} bytes, more than {limit:,}."
                 )
-            return file.read(limit)
+            return file.read(status.st_size)
     except FileNotFoundError:
         raise RunError(f"There is no file {path}.") from None
     except OSError as error:

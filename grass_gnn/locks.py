@@ -1,8 +1,8 @@
-"""One process at a time in a folder: a lock that names its owner, and ends with it.
+"""Locks that let one process at a time use a folder, and name their owner.
 
-The kernel holds the lock (``flock``) and lets go of it when the process ends, however it ends. The
-file itself says who has it: process, machine and start. What another machine left is never taken
-over, because not every network file system carries locks from one machine to the next.
+The operating system holds the lock (``filelock``) and releases it when the process ends, however it
+ends. The lock file contains its owner: process, machine and time. A lock file of another machine is
+never taken over, because not every network file system passes locks on between machines.
 """
 
 from __future__ import annotations
@@ -19,13 +19,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from grass_gnn.errors import GrassError
-from grass_gnn.files import is_running, make_folder
+from filelock import lock_descriptor
 
-try:
-    import fcntl
-except ImportError:  # Windows: what the file says has to do
-    fcntl = None  # type: ignore[assignment]
+from grass_gnn.errors import RunError
+from grass_gnn.files import is_running, make_folder
 
 LOCK = "run.lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -34,12 +31,12 @@ _held: dict[tuple[Path, int], FolderLock] = {}  # by folder and thread of this p
 
 @contextlib.contextmanager
 def locked(folder: str | Path) -> Iterator[FolderLock]:
-    """Have a folder to oneself; it is made if it is not there.
+    """Lock a folder, which is created if necessary.
 
-    A thread that has the lock already gets the same one again.
+    A thread that holds the lock already gets the same one again.
 
     Raises:
-        GrassError: Another process has it (the message says which), or it cannot be written.
+        RunError: Another process holds it (the message says which), or it cannot be written.
     """
     key = Path(folder).resolve(), threading.get_ident()
     if key in _held:
@@ -59,7 +56,7 @@ def is_locked_here(folder: str | Path) -> bool:
 
 
 class FolderLock:
-    """The lock of a folder, as long as it is held."""
+    """A lock that is held on a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / LOCK
@@ -70,7 +67,7 @@ class FolderLock:
             stamp(self.handle)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise GrassError(f"The folder {folder} cannot be written: {reason}.") from error
+            raise RunError(f"The folder {folder} cannot be written: {reason}.") from error
 
     def _open(self) -> int:
         while True:
@@ -78,19 +75,19 @@ class FolderLock:
             taken, owner = try_lock(handle), read_owner(handle)
             if taken is False or (taken is None and _is_alive(owner)):
                 os.close(handle)
-                raise GrassError(
+                raise RunError(
                     f"{self.folder} is in use by {describe(owner)}: "
                     "wait until that has ended, or choose another folder (--out)."
                 )
             if owner.get("host", socket.gethostname()) != socket.gethostname():
                 os.close(handle)
-                raise GrassError(
+                raise RunError(
                     f"{self.folder} was locked by {describe(owner)}: "
                     f"if that has ended, remove {self.path} and try again."
                 )
             if self._is_current(handle):
                 return handle
-            os.close(handle)  # its last owner has just removed it
+            os.close(handle)  # its previous owner has just removed the file
 
     def _is_current(self, handle: int) -> bool:
         try:
@@ -99,15 +96,15 @@ class FolderLock:
             return False
 
     def check(self) -> None:
-        """Raise if the folder is not the one that was locked: removed, replaced or unmounted."""
+        """Raise if the folder was removed, replaced or unmounted since it was locked."""
         if not self._is_current(self.handle):
-            raise GrassError(
+            raise RunError(
                 f"The folder {self.folder} has vanished while it was in use: "
-                "bring it back and go on with --resume."
+                "restore it and use --resume."
             )
 
     def empty(self) -> None:
-        """Remove all that is in the folder, but for the lock."""
+        """Remove everything in the folder except for the lock."""
         for path in self.folder.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -115,39 +112,37 @@ class FolderLock:
                 path.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         with contextlib.suppress(OSError):
             if self._is_current(self.handle):
                 os.unlink(self.path)
         os.close(self.handle)
         if self._made:
-            with contextlib.suppress(OSError):  # nothing was written after all
+            with contextlib.suppress(OSError):  # fails unless the folder is empty
                 self.folder.rmdir()
 
 
 def try_lock(handle: int) -> bool | None:
-    """Lock an open file without waiting: whether that was possible; None where locks are not."""
-    if fcntl is None:
-        return None
+    """Lock an open file without waiting.
+
+    Returns:
+        Whether the file was free; None if the file system does not support locks.
+    """
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return lock_descriptor(handle, blocking=False)
     except OSError as error:
         if error.errno in _UNSUPPORTED:
             return None
         raise
-    return True
 
 
 def wait_for_lock(handle: int) -> None:
-    """Lock an open file as soon as its owner lets go of it."""
-    assert fcntl is not None
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    """Lock an open file as soon as its owner releases it."""
+    lock_descriptor(handle)
 
 
 def stamp(handle: int) -> None:
-    """Write into a lock file who has it."""
+    """Write this process into a lock file as its owner."""
     now = datetime.now().isoformat(" ", "seconds")
     owner = {"pid": os.getpid(), "host": socket.gethostname(), "started": now}
     os.ftruncate(handle, 0)
@@ -155,28 +150,28 @@ def stamp(handle: int) -> None:
 
 
 def read_owner(handle: int) -> dict[str, Any]:
-    """Who has a lock file, or had it last; empty if that is not known."""
+    """The present or previous owner of a lock file; empty if it is not known."""
     try:
         owner = json.loads(os.pread(handle, 4096, 0))
         return {"pid": int(owner["pid"]), "host": owner["host"], "started": owner["started"]}
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
 
 
 def describe(owner: dict[str, Any]) -> str:
-    """The owner of a lock, as part of a sentence."""
+    """The owner of a lock, for a message."""
     if not owner:
         return "another process"
     return f"process {owner['pid']} on {owner['host']} (since {owner['started']})"
 
 
 def _is_alive(owner: dict[str, Any]) -> bool:
-    """Whether the owner that a file names is a running process of this machine."""
+    """Whether the owner is a running process of this machine."""
     return owner.get("host") == socket.gethostname() and is_running(owner["pid"])
 
 
 def _forget() -> None:
-    """A forked process holds nothing: its parent's end must set the folder free."""
+    """Close the locks in a forked process: they must be released when its parent ends."""
     for lock in _held.values():
         os.close(lock.handle)
     _held.clear()

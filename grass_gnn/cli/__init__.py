@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -154,4 +155,6 @@ def run() -> None:
     # Likewise: torch's threads then spin for a shorter time before they sleep. With libgomp's
     # default, two threads are slower than one as soon as other processes need the processors.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    # SIGTERM unwinds the stack, so that temporary files are removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

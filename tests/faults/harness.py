@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import resource
@@ -35,6 +36,7 @@ class Outcome:
     told: str  # the sentence, or a traceback
     operations: list[tuple[str, str]]
     seconds: float
+    left: int = 0  # processes that it started and that outlived it by some seconds
 
 
 @dataclass
@@ -162,6 +164,8 @@ class Trial:
             problems.append(f"ended with {outcome.code}: {outcome.told.strip()[-300:]}")
         if outcome.code == SENTENCE and (not outcome.told or "\n" in outcome.told):
             problems.append(f"not one sentence: {outcome.told!r}")
+        if outcome.left:
+            problems.append(f"{outcome.left} processes were left behind")
         try:
             self.workload.check(folder)
         except Exception as error:
@@ -223,7 +227,30 @@ def run_child(
     told, _, operations = text.partition("\0")
     done = [tuple(line.split("\t")) for line in operations.splitlines()]
     code = os.waitstatus_to_exitcode(status)
-    return Outcome(code, told, done, time.monotonic() - began)  # type: ignore[arg-type]
+    seconds = time.monotonic() - began
+    return Outcome(code, told, done, seconds, left_behind(child))  # type: ignore[arg-type]
+
+
+def left_behind(session: int, patience: float = 5.0) -> int:
+    """Processes of a session that are still running after some seconds; they are ended then."""
+    until = time.monotonic() + patience
+    while (found := _members(session)) and time.monotonic() < until:
+        time.sleep(0.05)
+    for process in found:
+        with contextlib.suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+    return len(found)
+
+
+def _members(session: int) -> list[int]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # pid (name) state parent group session: a name may contain spaces
+            state, _, _, own = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(own) == session and state != "Z":
+                found.append(int(folder.name))
+    return found
 
 
 def _child(
@@ -234,6 +261,7 @@ def _child(
 ) -> None:
     code, told = OTHER, ""
     try:
+        os.setsid()  # all that it starts can be found by its session
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         signal.alarm(300)  # a child that hangs is a failure, not a hanging test

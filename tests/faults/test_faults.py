@@ -1,8 +1,10 @@
 """A sample of the faults of ``run.py``, and proof that the harness notices what is lost."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ pytest.importorskip("rdkit")
 if not Path("/proc/self/statm").exists():
     pytest.skip("the harness needs /proc", allow_module_level=True)
 
-from harness import Record, Trial
+from harness import Record, Trial, _members, left_behind
+
+from grass_gnn import files
 
 SEED = 11
 
@@ -56,3 +60,45 @@ def test_the_harness_notices_a_file_that_is_half_there():
     assert record.survived["disk full", "in place"] == 0
     assert record.survived["ended after an operation", "in place"] == 1
     assert record.by_file["values.txt", "write"] == 3
+
+
+def test_the_harness_notices_a_process_that_is_left_behind():
+    def work():
+        subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    session = os.fork()
+    if session == 0:
+        os.setsid()
+        work()
+        os._exit(0)
+    os.waitpid(session, 0)
+    assert left_behind(session, patience=0.2) == 1
+    assert left_behind(session, patience=0.2) == 0
+
+
+@pytest.mark.parametrize("kind", ["SIGKILL", "SIGTERM"])
+def test_a_killed_prediction_leaves_no_process_and_no_temporary_file(tmp_path, kind):
+    """While its molecules are being read by workers."""
+    table = tmp_path / "table.csv"
+    table.write_text("smiles\n" + "CCO\n" * 30_000)
+    command = ["predict", "zinc", str(table), "-o", str(tmp_path / "out.csv"), "--rewirings", "1"]
+    for attempt in range(2):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "grass_gnn", *command],
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"GRASS_OPS": "reference"},
+        )
+        until = time.monotonic() + 120
+        while len(_members(process.pid)) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert len(_members(process.pid)) > 1  # there are workers
+        time.sleep(attempt)
+        process.send_signal(getattr(signal, kind))
+        _, said = process.communicate(timeout=60)
+        assert process.returncode != 0 and b"Traceback" not in said
+        assert left_behind(process.pid) == 0
+    files._tidied.clear()
+    files.write_text(tmp_path / "next.txt", "what is written next cleans up")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["next.txt", "table.csv"]

@@ -1,6 +1,7 @@
 """Folders that are in use, read-only, full or gone: one sentence, and nothing is lost."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import workloads
 
-from grass_gnn import files
+from grass_gnn import files, locks
 from grass_gnn.errors import GrassError
 from grass_gnn.files import write_text, write_whole
 from grass_gnn.locks import LOCK, locked
@@ -173,3 +174,20 @@ def test_links_stay_links_and_devices_are_left_alone(tmp_path):
     assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "new"
     with pytest.raises(GrassError, match="/dev/null cannot be written: it is not a file"):
         write_text("/dev/null", "x")
+
+
+def test_without_locks_the_owner_in_the_file_decides(tmp_path, monkeypatch):
+    """As on some network file systems."""
+
+    def unsupported(*_, **__):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(locks, "lock_descriptor", unsupported)
+    path = tmp_path / "run.lock"
+    owner = {"host": socket.gethostname(), "started": "2026-01-01"}
+    path.write_text(json.dumps(owner | {"pid": os.getppid()}))
+    with pytest.raises(GrassError, match=f"in use by process {os.getppid()}"), locked(tmp_path):
+        pass
+    path.write_text(json.dumps(owner | {"pid": 2**22 + 1}))  # it has ended
+    with locked(tmp_path):
+        pass

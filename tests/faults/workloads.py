@@ -127,7 +127,7 @@ class Predict:
 
     def run(self, folder: Path) -> None:
         model = load_model(folder / "run")
-        predict_table([model], folder / "table.csv", folder / "out.csv", rewirings=2, workers=0)
+        predict_table([model], folder / "table.csv", folder / "out.csv", rewirings=2, workers=1)
 
     def check(self, folder: Path) -> None:
         text = (folder / "out.csv").read_text()
