@@ -18,7 +18,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 
 from grass_gnn.config import EncodingConfig, GRASSConfig, RewiringConfig
-from grass_gnn.data.checking import CheckedGraph, check_graphs
+from grass_gnn.data.checking import CheckedGraph, check_graphs, has_several_graphs
 from grass_gnn.encoding import (
     Encoding,
     Structure,
@@ -283,7 +283,7 @@ def as_data(graphs: Data | Sequence[Data]) -> Data:
         raise TypeError(f"Expected a torch_geometric Data, a Batch or a list of Data, not {what}.")
     if not graphs:
         raise GrassError("There are no graphs: the list is empty.")
-    if any(isinstance(one, Batch) for one in graphs):
+    if any(has_several_graphs(one) for one in graphs):
         raise TypeError("Expected a list of single graphs, not of batches.")
     try:
         return Batch.from_data_list(list(graphs))

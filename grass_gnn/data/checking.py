@@ -68,7 +68,7 @@ def check_sizes(graphs: Sequence[Data]) -> tuple[Tensor, Tensor]:
     for number, data in enumerate(graphs):
         if not isinstance(data, Data):
             raise GrassError(f"Graph {number} is not a PyG Data but a {type(data).__name__}.")
-        if isinstance(data, Batch) or _has_several_graphs(data):
+        if has_several_graphs(data):
             raise GrassError(
                 f"Graph {number} is a batch of several graphs: pass the graphs one by one "
                 "(Batch.to_data_list())."
@@ -86,9 +86,12 @@ def check_sizes(graphs: Sequence[Data]) -> tuple[Tensor, Tensor]:
     return torch.tensor(nodes), torch.tensor(edges)
 
 
-def _has_several_graphs(data: Data) -> bool:
+def has_several_graphs(data: Data) -> bool:
+    """Whether this is a ``Batch``, or ``data.batch`` assigns the nodes to several graphs."""
     batch = data.get("batch")
-    return isinstance(batch, Tensor) and batch.numel() > 0 and bool((batch != batch[0]).any())
+    if isinstance(data, Batch) or not isinstance(batch, Tensor):
+        return isinstance(data, Batch)
+    return batch.numel() > 0 and bool((batch != batch.view(-1)[0]).any())
 
 
 def _count_nodes(data: Data) -> int:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from grass_gnn.validation import check_graph, check_graph_ptr
+from grass_gnn.validation import check_graph, check_graph_ptr, check_weights
 
 WEIGHT_KEY = "edge_weight"  # PyG's name for edge weights, used wherever a graph has them
 
@@ -45,7 +45,11 @@ def read_graph(data: Data, weight_key: str | None = WEIGHT_KEY) -> Graph:
         raise ValueError(
             "The graph was rewired already: put encodings before AddRandomRegularEdges."
         )
-    return Graph(data.edge_index, int(data.num_nodes or 0), edge_weights(data, weight_key))
+    num_nodes, weight = int(data.num_nodes or 0), edge_weights(data, weight_key)
+    check_graph(data.edge_index, num_nodes)
+    if weight is not None:
+        check_weights(weight_key or "", weight, data.edge_index.size(1))
+    return Graph(data.edge_index, num_nodes, weight)
 
 
 def edge_weights(data: Data, weight_key: str | None = WEIGHT_KEY) -> Tensor | None:

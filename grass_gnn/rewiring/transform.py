@@ -165,4 +165,4 @@ def _put_in_batch(batch: Data, extended: dict[str, Tensor], graph_ptr: Tensor) -
         # A batch made by hand has no slices.
         if getattr(batch, "_slice_dict", None) is not None:
             batch._slice_dict[key] = torch.cat([ends.new_zeros(1), ends])
-            batch._inc_dict.setdefault(key, torch.zeros(num_graphs, dtype=torch.int64))
+            batch._inc_dict.setdefault(key, torch.zeros_like(ends))

@@ -98,8 +98,11 @@ def test_what_is_not_a_graph_gets_one_clear_error() -> None:
     with pytest.raises(TypeError, match="to_homogeneous"):
         model(hetero)
     batch = Batch.from_data_list(some_graphs())
-    with pytest.raises(TypeError, match="single graphs"):
-        model([batch, batch])
+    joined = random_graph(0, 6, 9)
+    joined.batch = torch.tensor([0, 0, 0, 1, 1, 1])
+    for several in (batch, joined):
+        with pytest.raises(TypeError, match="single graphs"):
+            model([several, several])
     with pytest.raises(GrassError, match="no graphs"):
         model([])
     nameless = Batch(x=batch.x, edge_index=batch.edge_index, edge_attr=batch.edge_attr)

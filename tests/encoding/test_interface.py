@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 from graph_cases import SPECIAL
+from torch_geometric.data import Batch
 from torch_geometric.transforms import Compose
 
 import grass_gnn
@@ -20,6 +21,10 @@ from grass_gnn.data.packed.build import pack
 from grass_gnn.data.packed.dataset import LargeGraph, PackedDataset
 from grass_gnn.encoding import (
     ENCODINGS,
+    AddDecomposedRRWP,
+    AddDegree,
+    AddLaplacianPE,
+    AddRRWP,
     Encoding,
     Structure,
     decompose,
@@ -80,6 +85,29 @@ def test_tensors_are_made_on_the_device_of_the_graph(changes: dict, rewiring: st
         )
     for tensor in (*batch, *batch.order, nodes, edges):
         assert not isinstance(tensor, torch.Tensor) or tensor.device.type == "cpu"
+
+
+@pytest.mark.parametrize("kind", ["regular", "non-regular", "complete"])
+def test_transforms_stay_on_the_device_of_the_graph(kind: str) -> None:
+    config = small_config({})
+    encode = Compose(
+        [
+            AddDegree(),
+            AddRRWP(3, attr_name="walks"),
+            AddDecomposedRRWP(3, directed="alternating"),
+            AddLaplacianPE(3),
+        ]
+    )
+    graphs = [random_input(config, 8, seed) for seed in range(2)]
+    with torch.device("meta"):
+        encoded = [encode(data) for data in graphs]
+        one = AddRandomRegularEdges(2, kind=kind)(encoded[0].clone())
+    batch = Batch.from_data_list(encoded)
+    with torch.device("meta"):
+        batch = AddRandomRegularEdges(2, kind=kind, when="graph")(batch)
+    for data in (one, batch, *batch.to_data_list()):
+        for key, value in data.to_dict().items():
+            assert not isinstance(value, torch.Tensor) or value.device.type == "cpu", key
 
 
 def test_eigenvectors_are_on_the_device_of_the_edges() -> None:
