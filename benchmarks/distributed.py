@@ -3,7 +3,7 @@
     python benchmarks/distributed.py                              # the ZINC preset, as it is
     python benchmarks/distributed.py --layers 8 --batch 64 --epochs 2 --graphs 256
 
-The same run each time, by ``train(..., devices=)``: one process of one thread, one of as many as
+The same run each time, with ``RunOptions(devices=)``: one process of one thread, one of as many as
 there are to be processes, and as many processes of one thread each. An epoch includes loading,
 rewiring, forward, backward, the sums over processes and the optimiser, and neither validation nor
 the start of processes; the first epoch is not counted. Ratios within this run are what to compare.
@@ -29,6 +29,7 @@ from shapes import molecule
 from grass_gnn import GRASSConfig
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.hardware import describe
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 
 
@@ -53,7 +54,7 @@ def measure(options: argparse.Namespace, folder: Path) -> float:
     graphs = [molecule(config, seed) for seed in range(options.graphs + 16)]
     splits = {"train": graphs[16:], "val": graphs[:8], "test": graphs[8:16]}
     data = prepare(splits, config, folder / "data")
-    train(config, data, folder / "run", devices=options.devices)
+    train(config, data, folder / "run", RunOptions(devices=options.devices))
     with (folder / "run" / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))[1:]
     return statistics.median(float(row["graphs_per_second"]) for row in rows)

@@ -26,6 +26,7 @@ from grass_gnn.progress import Progress, silent
 from grass_gnn.tasks import Task, make_task
 
 STATISTICS, VALIDATION, TEST = 1, 2, 3  # streams of random numbers; training is 0
+BY_GRAPH = None  # instead of a stream: rewirings that depend only on the graph and their number
 BOOTSTRAP = 200  # resamples of a confidence interval
 # Validation during training collects statistics from at least so many training graphs, in at least
 # so many batches, if there are as many. So it costs at most the forward pass of one epoch.
@@ -129,14 +130,21 @@ def predict_split(
     config: GRASSConfig,
     seed: int = 0,
     rewiring: int = 0,
-    stream: int = TEST,
+    stream: int | None = TEST,
     workers: int = 1,
     batch_size: int | None = None,
-    by_graph: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Predict a dataset under one rewiring, in its order.
 
-    With ``by_graph`` the rewiring of a graph depends only on the graph and on ``rewiring``.
+    Args:
+        model: The model.
+        dataset: The graphs.
+        config: The configuration of the run.
+        seed: Random seed of the rewirings.
+        rewiring: Number of the rewiring.
+        stream: Stream of random numbers, such as :data:`TEST`, or :data:`BY_GRAPH`.
+        workers: Threads that prepare batches.
+        batch_size: Graphs per batch; that of training by default.
 
     Returns:
         Values or probabilities [M, outputs]; their targets, if there are any; and the graph (or, in
@@ -150,8 +158,8 @@ def predict_split(
         size,
         seed=seed,
         workers=workers,
-        stream=stream,
-        by_graph=by_graph,
+        stream=stream or TEST,
+        by_graph=stream is BY_GRAPH,
     )
     loader.set_epoch(rewiring)
     if is_streamed(model, dataset, config):
@@ -216,11 +224,21 @@ def evaluate(
     config: GRASSConfig,
     seed: int = 0,
     rewirings: int | None = None,
-    stream: int = TEST,
+    stream: int | None = TEST,
     workers: int = 1,
     progress: Progress = silent,
 ) -> tuple[Evaluation, Tensor, Tensor]:
     """Score a split under many rewirings.
+
+    Args:
+        model: The model, with collected statistics.
+        dataset: The split.
+        config: The configuration of the run.
+        seed: Random seed of the rewirings.
+        rewirings: Number of rewirings; as configured by default.
+        stream: Stream of random numbers, such as :data:`TEST`, or :data:`BY_GRAPH`.
+        workers: Threads that prepare batches.
+        progress: Progress hook.
 
     Returns:
         The scores, and the mean and standard deviation of the predictions [M, outputs].

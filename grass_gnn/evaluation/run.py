@@ -1,4 +1,4 @@
-"""Score a finished run again."""
+"""Evaluate the model of a finished run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field, ValidationError
 
 from grass_gnn.data.packed.prepare import PreparedData, open_prepared, prepare_benchmark
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.protocol import TEST, VALIDATION, evaluate
+from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, VALIDATION, evaluate
 from grass_gnn.evaluation.trained import TrainedModel, load_model
 from grass_gnn.progress import Progress, silent
 
-STREAMS = {"train": 4, "val": VALIDATION, "test": TEST}
+STREAMS = {"train": 4, "val": VALIDATION, "test": TEST}  # of random numbers
 
 
 def evaluate_run(
@@ -30,21 +30,19 @@ def evaluate_run(
 
     Args:
         folder: The run folder.
-        data: Folder with the raw files; where the run found them if not given.
+        data: Folder with the raw files; by default where the run found them.
         split: ``"train"``, ``"val"`` or ``"test"``.
-        rewirings: How many; as configured if not given.
-        seed: Of the rewirings; that of the run if not given.
-        deterministic: Let each rewiring follow from a hash of its graph.
+        rewirings: Number of rewirings; as configured by default.
+        seed: Random seed of the rewirings; that of the run by default.
+        deterministic: Derive each rewiring from a hash of its graph, as in ``predict``.
         workers: Threads that prepare batches.
-        progress: Called as rewirings are done.
+        progress: Progress hook.
     """
     if split not in STREAMS:
         raise GrassError(f"There is no split {split!r}; the names are {', '.join(STREAMS)}.")
     trained = load_model(folder)
     config = trained.config
     prepared = find_data(trained, data, progress)
-    if deterministic:  # the same rewiring each time: once is enough
-        config, rewirings = config.override({"rewiring.when": "graph"}), 1
     seed = trained.card.get("seed", 0) if seed is None else seed
     result, *_ = evaluate(
         trained.model,
@@ -52,7 +50,7 @@ def evaluate_run(
         config,
         seed,
         rewirings,
-        STREAMS[split],
+        BY_GRAPH if deterministic else STREAMS[split],
         workers,
         progress,
     )
@@ -63,11 +61,11 @@ def evaluate_run(
 def find_data(
     trained: TrainedModel, data: str | Path | None = None, progress: Progress = silent
 ) -> PreparedData:
-    """The data of a run: kept in its folder, or those of its benchmark."""
+    """The data of a run, from its folder or from the raw files of its benchmark."""
     try:
         origin = _CardData.model_validate(trained.card.get("data", {})).origin
     except ValidationError:
-        raise GrassError(f"The card of the run in {trained.folder} has damaged data.") from None
+        raise GrassError(f"The description of the data in {trained.folder} is damaged.") from None
     if origin.prepared is not None and trained.folder is not None:
         return open_prepared(trained.folder / "data" / origin.prepared, trained.config)
     generate = origin.generated
@@ -81,7 +79,7 @@ def find_data(
 class _Origin(BaseModel):
     """Where the data of a run came from, as its card says."""
 
-    prepared: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None  # a folder's bare name
+    prepared: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None  # no path
     folder: str | None = None
     generated: list[int] | None = None
     seed: int = 0

@@ -21,7 +21,7 @@ from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.errors import GrassError, RunError, first_line, shortened
 from grass_gnn.evaluation.embed import embed_split
 from grass_gnn.evaluation.explain import Explanation, explain_graph
-from grass_gnn.evaluation.protocol import predict_split
+from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, predict_split
 from grass_gnn.files import read_bytes, read_json, write_json, write_whole
 from grass_gnn.nn.model import GRASS
 
@@ -94,8 +94,8 @@ class TrainedModel:
                     self.config,
                     seed,
                     number,
+                    BY_GRAPH if deterministic else TEST,
                     batch_size=_size(dataset),
-                    by_graph=deterministic,
                 )[0]
                 for number in range(rewirings)
             ]

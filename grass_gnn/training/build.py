@@ -1,4 +1,4 @@
-"""The model of a run."""
+"""Builds the model of a run; without Lightning, so that ``grass-gnn info`` starts quickly."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ class TrainingLoop:
         self.record.rows.append(row)
         if self.team.leads:
             self.record.write()
-            logger.info(self._status())
+            logger.debug(self._status())
         self.loss_sum, self.losses = 0.0, 0
         return row
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from grass_gnn import GRASSConfig
 from grass_gnn.data.packed.prepare import prepare_benchmark
 from grass_gnn.experiments.budget import count_parameters, same_size, train_for
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 
 HERE = Path(__file__).parent
@@ -49,7 +50,7 @@ def main() -> None:
         folder = HERE / name
         shutil.rmtree(folder, ignore_errors=True)
         if name == "grass":
-            finished[name] = train(config, data, folder, arguments.seed)
+            finished[name] = train(config, data, folder, RunOptions(seed=arguments.seed))
             report(name, finished[name], config)
         else:
             seconds = finished["grass"].results["training"]["seconds"]

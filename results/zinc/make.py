@@ -23,6 +23,7 @@ from grass_gnn.evaluation.trained import load_model
 from grass_gnn.experiments.measured import RunRecord
 from grass_gnn.files import read_json, write_json, write_text
 from grass_gnn.report.figures import training_curves
+from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 
 HERE = Path(__file__).parent
@@ -43,7 +44,7 @@ def main() -> None:
     config = GRASSConfig.preset("zinc-cpu")
     data = prepare_benchmark(config, arguments.data)
     if not (run / "results.json").exists():
-        train(config, data, run, resume=run.exists())
+        train(config, data, run, RunOptions(resume=run.exists()))
     calibrate(run)
     for name in KEPT:
         shutil.copy(run / name, HERE / name)

@@ -65,7 +65,7 @@ def test_a_bad_step_changes_neither_weights_nor_optimiser_nor_averages(optimizer
         loss.backward()
         if spoil and where == "gradient":
             model.linear.weight.grad[0, 1] = value
-        number = value if spoil and where == "loss" else float(loss)
+        number = value if spoil and where == "loss" else float(loss.detach())
         assert steps.accept(model, number, float(largest_gradient(model))) is not spoil
         optim.step()
 

@@ -14,6 +14,7 @@ from test_run import config, prepared, stop_after, weights
 from grass_gnn import GrassError
 from grass_gnn.api.fitting import EXAMPLE, fit_table
 from grass_gnn.evaluation import protocol
+from grass_gnn.evaluation.run import evaluate_run
 from grass_gnn.locks import locked
 from grass_gnn.training.build import build_model
 from grass_gnn.training.checkpoint import checkpoints, read_checkpoint
@@ -336,3 +337,12 @@ def test_predictions_of_a_table_name_rows_and_columns(example):
             given = known[int(row["row"]) - 2]
             assert row["smiles"] == given["smiles"]
             assert float(row["logP"]) == pytest.approx(float(given["logP"]), rel=1e-5)
+
+
+def test_deterministic_rewirings_are_as_many_as_asked_for_whatever_the_seed(example):
+    folder = example(**{"training.epochs": 1, "evaluation.rewirings": 2}).folder
+    found = [evaluate_run(folder, seed=seed, deterministic=True)["test"] for seed in (1, 2)]
+    assert found[0] == found[1] and found[0]["rewirings"] == 2
+    assert len(set(found[0]["scores"])) == 2  # different rewirings, each fixed by its number
+    others = [evaluate_run(folder, seed=seed)["test"]["scores"] for seed in (1, 2)]
+    assert others[0] != others[1]
