@@ -1,6 +1,6 @@
-"""GCN, GIN, GAT, GatedGCN and GPS from PyG's own layers, behind the same inputs and heads as GRASS.
+"""GCN, GIN, GAT, GatedGCN and GPS made of PyG layers, with the same inputs and heads as GRASS.
 
-They see the input graph alone: no self-loops of their own kind, no added edges.
+They only see the input edges: neither the self-loops nor the added edges of GRASS.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GCNConv, GINEConv, GPSConv, ResGatedGraphConv
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.batch import GraphBatch, batch_from_data
+from grass_gnn.data.batch import GraphBatch
 from grass_gnn.encoding import make_encoding
 from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
 from grass_gnn.nn.heads import TaskHead
+from grass_gnn.nn.model import prepare_batch
 
-HEADS = 4  # attention heads of GAT and GPS, where the width allows them
+HEADS = 4  # attention heads of GAT and GPS, if the width is divisible by it
 
 
 class GCNLayer(nn.Module):
-    """GCN; it has no place for edge features."""
+    """GCN, which ignores edge features."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -47,7 +48,7 @@ class EdgeLayer(nn.Module):
 
 
 class GPSLayer(nn.Module):
-    """GPS: GINE beside full attention; it brings norms and residuals of its own."""
+    """GPS: GINE and full attention in parallel, with norms and residuals of its own."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -78,8 +79,8 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
 class Baseline(nn.Module):
     """A message-passing network with the inputs, encodings and heads of GRASS.
 
-    Layers are followed by batch norm, ReLU and a residual, as in *Benchmarking Graph Neural
-    Networks* (Dwivedi et al.); GPS has its own.
+    Each layer is followed by batch norm, ReLU and a residual connection, as in *Benchmarking Graph
+    Neural Networks* (Dwivedi et al.); GPS has its own.
 
     Args:
         config: A configuration whose ``model.architecture`` names the baseline.
@@ -95,7 +96,7 @@ class Baseline(nn.Module):
         name, dim = config.model.architecture, config.model.dim
         encoding = make_encoding(config.encoding)
         if name not in LAYERS:
-            raise ValueError(f"a baseline is one of {', '.join(LAYERS)}, not {name!r}")
+            raise ValueError(f"baseline must be one of {', '.join(LAYERS)}, not {name!r}")
         self.node_features = FeatureEmbedding(config.input.nodes, dim, edges=False)
         self.edge_features = FeatureEmbedding(config.input.edges, dim, edges=True)
         self.node_encoding, self.edge_encoding = (
@@ -112,9 +113,20 @@ class Baseline(nn.Module):
         self.register_buffer("target_scale", torch.tensor(config.task.target_scale))
         self.register_buffer("target_shift", torch.tensor(config.task.target_shift))
 
+    def reset_parameters(self) -> None:
+        """Reinitialise all weights, and reset statistics and constants to those of a new model."""
+        parts = (self.node_features, self.edge_features, self.node_encoding, self.edge_encoding)
+        layers = (layer.conv for layer in self.layers)
+        for part in (*parts, *layers, *self.norms, self.head):
+            if part is not None:
+                part.reset_parameters()
+        self.mean_nodes.fill_(1.0)
+        self.target_scale.copy_(torch.tensor(self.config.task.target_scale))
+        self.target_shift.copy_(torch.tensor(self.config.task.target_shift))
+
     def forward(self, graphs: GraphBatch | Data | Sequence[Data]) -> Tensor:
         """Predictions [G, T] from the input edges alone; otherwise as :class:`~grass_gnn.GRASS`."""
-        batch = graphs if isinstance(graphs, GraphBatch) else batch_from_data(graphs, self.config)
+        batch = prepare_batch(graphs, self.config, self.target_scale.device)
         rows = batch.input_edges
         edge_index = batch.edge_index[:, rows]  # [2, E_in]
         x = self.node_features(batch.x, batch.node_graph.size(0))

@@ -129,10 +129,7 @@ edge_channels=[4], level='graph')
         self, graphs: GraphBatch | Data | Sequence[Data], seeds: Tensor | None = None
     ) -> GraphBatch:
         """Encode and rewire PyG graphs, with one seed per graph [B]; a GraphBatch is returned."""
-        if isinstance(graphs, GraphBatch):
-            return graphs
-        device = self.target_scale.device  # walks and rewiring are the CPU's work
-        return batch_from_data(copy(as_data(graphs)).cpu(), self.config, seeds).to(device)
+        return prepare_batch(graphs, self.config, self.target_scale.device, seeds)
 
     def represent(self, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Representations x^L [N, d] and e^L [E, d] after the last layer."""
@@ -183,6 +180,21 @@ edge_channels=[4], level='graph')
         """The batch and the attention weights of its edges in every layer [L, E, d]."""
         batch = self.prepare(graphs)
         return batch, self.layers.attention(*self.embed(batch), batch)
+
+
+def prepare_batch(
+    graphs: GraphBatch | Data | Sequence[Data],
+    config: GRASSConfig,
+    device: torch.device,
+    seeds: Tensor | None = None,
+) -> GraphBatch:
+    """Encode and rewire PyG graphs, with one seed per graph [B]; a GraphBatch is returned as it is.
+
+    Walks and rewiring run on the CPU, whichever device the graphs are on.
+    """
+    if isinstance(graphs, GraphBatch):
+        return graphs
+    return batch_from_data(copy(as_data(graphs)).cpu(), config, seeds).to(device)
 
 
 def _feature_settings(of: str, channels: int | Sequence[int] | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from grass_gnn import (
     GRASSConv,
     GrassError,
 )
+from grass_gnn.nn.baselines import Baseline
 from grass_gnn.nn.norm import collect_statistics
 
 
@@ -145,6 +146,17 @@ def test_reset_parameters_gives_a_model_as_if_new(model):
             bound = fresh[name].abs().max() * 2 + 1e-6
             assert parameter.abs().max() <= bound, name
         assert torch.isfinite(module(graphs())).all()
+
+
+@pytest.mark.parametrize("name", ["gcn", "gin", "gat", "gatedgcn", "gps"])
+def test_baselines_reset_copy_and_take_lists(name):
+    model = Baseline(make_model(architecture=name).config).eval()
+    expected = model(graphs())
+    assert expected.shape == (4, 1)
+    copied = pickle.loads(pickle.dumps(model))
+    assert torch.equal(copied(graphs()), expected)
+    copied.reset_parameters()
+    assert not torch.allclose(copied(graphs()), expected)
 
 
 # Data in, predictions out
