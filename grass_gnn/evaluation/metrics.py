@@ -1,6 +1,8 @@
-"""The metric of a task as a function; :meth:`grass_gnn.tasks.Task.score` computes it."""
+"""The former home of the metrics, which are now methods of :class:`grass_gnn.tasks.Task`."""
 
 from __future__ import annotations
+
+import warnings
 
 from torch import Tensor
 
@@ -11,5 +13,10 @@ __all__ = ["LOWER_IS_BETTER", "score"]
 
 
 def score(task: TaskConfig, prediction: Tensor, target: Tensor, metric: str | None = None) -> float:
-    """A metric of predictions [M, outputs]; see :meth:`grass_gnn.tasks.Task.score`."""
+    """Deprecated: use ``make_task(task).score`` (see :meth:`grass_gnn.tasks.Task.score`)."""
+    warnings.warn(
+        "score is deprecated: use grass_gnn.tasks.make_task(config.task).score.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
     return make_task(task).score(prediction, target, metric)

@@ -273,3 +273,16 @@ def test_errors_are_value_errors_with_classes_of_their_own():
         GRASSConfig.preset("no-such-preset")
     with pytest.raises(ValueError, match="outputs"):
         GRASSConfig().override({"task.outputs": 0})
+
+
+def test_former_functions_warn_once_and_still_compute():
+    from grass_gnn.evaluation import score
+    from grass_gnn.training import task_loss
+
+    task = make("regression")
+    prediction, target = torch.randn(2, 10, 3)
+    with pytest.warns(DeprecationWarning, match="make_task"):
+        found = task_loss(task.config, prediction, target, 0.1)
+    assert torch.equal(found, task.loss(prediction, target, 0.1))
+    with pytest.warns(DeprecationWarning, match="make_task"):
+        assert score(task.config, prediction, target) == task.score(prediction, target)
