@@ -268,9 +268,12 @@ def _framed(svg: str, explanation: Explanation, name: str, prediction: str, scal
 
 
 def _kind_lines(explanation: Explanation, x: int, y: int) -> str:
-    words = {"existing": "bonds", "self-loop": "self-loops", "added": "added edges"}
-    shares = ", ".join(f"{words[kind]} {share:.0%}" for kind, share in explanation.by_kind.items())
-    return f'<text x="{x}" y="{y}" font-size="12">{shares}</text>'
+    bonds, loops, added = explanation.by_kind.values()
+    lines = (f"bonds {bonds:.0%}, self-loops {loops:.0%},", f"added edges {added:.0%}")
+    return "\n".join(
+        f'<text x="{x}" y="{y + 17 * place}" font-size="12">{line}</text>'
+        for place, line in enumerate(lines)
+    )
 
 
 def _text(text: str, most: int) -> str:

@@ -210,7 +210,9 @@ def _parameters(report: RunReport) -> str:
         return ""
     from safetensors import SafetensorError, safe_open
 
-    fixed = re.compile(r"(^|\.)(norm|node_norm|edge_norm)\.(mean|var|num_batches)$|^target_")
+    fixed = re.compile(
+        r"(^|\.)(norm|node_norm|edge_norm)\.(mean|var|num_batches)$|^target_|^pooling\.scales$"
+    )
     try:
         with safe_open(path, "np") as weights:
             names = [name for name in list(weights.keys()) if not fixed.search(name)]

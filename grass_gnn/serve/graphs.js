@@ -1,5 +1,5 @@
 "use strict";
-/* Other graphs: one at a time, chosen by part, number and rewiring. */
+/* Other graphs: one at a time, chosen by split, number and rewiring. */
 
 function startGraphs() {
   const [split, number, rewiring] = ["#split", "#number", "#rewiring"].map((id) => find(id));
@@ -16,7 +16,7 @@ function startGraphs() {
     say("Drawing …");
     find(".paper", card).classList.add("waiting");
     try {
-      const answer = await look(question, true);
+      const answer = await look(question, URGENT);
       find("#results").hidden = false;
       const title = `Graph ${question.number}, ${rewiring.value === "" ? "all rewirings" : `rewiring ${question.rewiring + 1}`}`;
       find("h3", card).textContent = title;

@@ -21,7 +21,7 @@ from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import SMILES_NAMES, TableSchema, parse_descriptors
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.explain import explain_packed, molecule_svg
+from grass_gnn.evaluation.explain import explain_packed, molecule_svg, plain_molecule_svg
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.serve.limits import Limits, Refused
 from grass_gnn.serve.values import attention_facts, picture, show
@@ -128,6 +128,7 @@ class MoleculeQuestion(BaseModel):
     smiles: str = Field(max_length=20_000)
     descriptors: list[str] = Field(default=[], max_length=1000)
     rewiring: int | None = Field(default=None, ge=0)
+    plain: bool = False  # the structure alone, which needs no model
 
 
 class MoleculeView:
@@ -187,7 +188,7 @@ class MoleculeView:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([guard(name) for name in sheet.columns + self.ensemble.columns])
-        shown = []
+        shown, calibrated = [], self.ensemble.calibration is not None
         for row, answer in zip(sheet.rows, answers, strict=True):
             writer.writerow([guard(cell) for cell in row.cells + answer.cells])
             smiles = row.cells[sheet.smiles].strip()
@@ -204,15 +205,22 @@ class MoleculeView:
             }
             if answer.mean is not None:
                 one["headline"] = self.task.headline(self.names, answer.mean)
-                one["values"] = show(self.task, self.names, answer.mean, answer.std)
+                one["values"] = show(self.task, self.names, answer.mean, answer.std, calibrated)
             shown.append(one)
-        return {"rows": shown, "outputs": len(self.names), "csv": text.getvalue()}
+        return {
+            "rows": shown,
+            "outputs": len(self.names),
+            "calibrated": calibrated,
+            "csv": text.getvalue(),
+        }
 
     def look(self, asked: MoleculeQuestion) -> dict[str, Any]:
         """A picture of a molecule with its attention; for all rewirings, also their predictions."""
         (molecule,) = self._drawing_pool.read([asked.smiles])
         if not isinstance(molecule, Molecule):
             raise GrassError(f"The molecule cannot be read: {molecule}.")
+        if asked.plain:
+            return {"picture": picture(plain_molecule_svg(molecule.drawable))}
         try:
             numbers = parse_descriptors(self.schema.descriptors, asked.descriptors)
         except ValueError as error:

@@ -1,5 +1,5 @@
 "use strict";
-/* What strangers wrote becomes text (textContent) and never markup; pictures are images. */
+/* Shared by both views. Untrusted text is set as textContent, never as markup; pictures are images. */
 
 const page = document.body.dataset;
 const find = (selector, within = document) => within.querySelector(selector);
@@ -22,7 +22,7 @@ async function ask(path, body) {
   try {
     response = await fetch(path, { method: "POST", body });
   } catch {
-    throw new Error("The page has no answer from grass-gnn: is it still running?");
+    throw new Error("No answer from grass-gnn. Is it still running?");
   }
   const answer = await response.json();
   if (response.ok) return answer;
@@ -33,13 +33,15 @@ async function ask(path, body) {
 
 const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
-/* Pictures are asked for one after the other; what somebody clicked on comes first. */
+/* Pictures are requested one after the other: first what somebody clicked on, then plain structures, then attention. */
+const [URGENT, PLAIN, ATTENTION] = [0, 1, 2];
 const waiting = [];
 let drawing = false;
 
-function look(question, isUrgent = false) {
+function look(question, priority) {
   return new Promise((done, fail) => {
-    waiting[isUrgent ? "unshift" : "push"]({ question, done, fail });
+    const behind = waiting.findIndex((other) => other.priority > priority);
+    waiting.splice(behind < 0 ? waiting.length : behind, 0, { question, priority, done, fail });
     drawNext();
   });
 }
@@ -69,10 +71,8 @@ function showValues(card, headline, values, outputs = values.length, rewiring = 
   list.replaceChildren();
   const isSingle = values.length === 1;
   const under = rewiring === null ? "" : `rewiring ${rewiring + 1}`;
-  if (isSingle || under) {
-    const name = isSingle ? values[0].name : "";
-    value.append(make("span", [name, under].filter(Boolean).join(", "), "unit"));
-  }
+  const name = isSingle ? values[0].name : headline ? page.target : "";
+  if (name || under) value.append(make("span", [name, under].filter(Boolean).join(", "), "unit"));
   if (headline) value.append(headline);
   if (isSingle) {
     const [only] = values;
@@ -99,10 +99,11 @@ function showPicture(card, answer, words) {
   const image = find("img", card);
   image.src = answer.picture;
   image.alt = words;
-  find(".paper", card).classList.remove("waiting");
+  find(".paper", card).classList.remove("waiting", "loading");
+  if (!answer.kinds) return;
   const edge = page.view === "molecules" ? "bond" : "edge";
-  const range = answer.range ? `Attention by ${edge}: ${answer.range}. ` : "";
-  find(".facts", card).textContent = `${range}Shares: ${answer.kinds}.`;
+  const range = answer.range ? `Attention per ${edge}: ${answer.range}. ` : "";
+  find(".facts", card).textContent = `${range}Share of all attention: ${answer.kinds}.`;
 }
 
 find("#card").open = innerWidth > 600; // on a phone, the question comes first

@@ -13,19 +13,29 @@ from grass_gnn.report.table import number, with_spread
 from grass_gnn.tasks import Task
 
 SPLITS = {"test": "test", "val": "validation", "train": "training"}  # as people call them
+Z95 = 1.96  # half the width of a Gaussian 95 % interval, in standard deviations
 MOST_SHOWN = 12  # outputs of one prediction on the page
 
 
 def show(
-    task: Task, names: Sequence[str], mean: Tensor, std: Tensor | None = None
+    task: Task,
+    names: Sequence[str],
+    mean: Tensor,
+    std: Tensor | None = None,
+    calibrated: bool = False,
 ) -> list[dict[str, Any]]:
-    """Values of one prediction [outputs], for the page."""
+    """Values of one prediction [outputs], for the page; with intervals if std is calibrated."""
     shown = []
     spreads = [0.0] * len(mean) if std is None else std.tolist()
     for name, value, spread in list(zip(names, mean.tolist(), spreads, strict=True))[:MOST_SHOWN]:
         text, error = with_spread(value, spread)
         share = value if task.predicts_probabilities else None
-        shown.append({"name": name, "value": text, "spread": error, "share": share})
+        interval = ""
+        if calibrated and error and not task.predicts_probabilities:
+            low, high = (with_spread(value + z * spread, spread)[0] for z in (-Z95, Z95))
+            interval = f"{low} to {high}"
+        one = {"name": name, "value": text, "spread": error, "share": share, "interval": interval}
+        shown.append(one)
     return shown
 
 

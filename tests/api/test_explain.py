@@ -1,7 +1,9 @@
 """Explanations: shares of attention that add up, in the direction in which they are taken."""
 
 import json
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import torch
 from small_tables import TINY, write_csv
@@ -10,7 +12,7 @@ from torch_geometric.data import Data
 from grass_gnn import GRASS, GRASSConfig, load_model
 from grass_gnn.cli import main
 from grass_gnn.data.batch import ADDED_EDGE
-from grass_gnn.evaluation.explain import draw_graph
+from grass_gnn.evaluation.explain import draw_graph, layout
 from grass_gnn.evaluation.trained import TrainedModel
 
 
@@ -65,6 +67,38 @@ def test_pictures_and_numbers_of_molecules(run, tmp_path, capsys):
     bonds = {(e["from"], e["to"]) for e in numbers["edges"] if e["kind"] == "existing"}
     assert (5, 6) in bonds and (6, 5) in bonds and len(bonds) == 18
     assert "not valid" in json.loads((out / "3.json").read_text())["error"]
+
+
+def test_pictures_of_a_call_share_a_scale_and_name_the_molecule(run, tmp_path):
+    rows = [["<b>benzene & co", "c1ccccc1"], ["ethene", "C=C"]]
+    table = write_csv(tmp_path / "in.csv", ["name", "smiles"], rows)
+    out = tmp_path / "pictures"
+    assert main(["explain", str(run), str(table), "-o", str(out), "--rewirings", "2"]) == 0
+    attention, ends = [], set()
+    for line, (name, _) in enumerate(rows, 2):
+        picture = ElementTree.fromstring((out / f"{line}.svg").read_text("utf-8"))
+        texts = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")]
+        numbers = json.loads((out / f"{line}.json").read_text())
+        assert texts[:2] == [name, numbers["prediction"]] and "±" in texts[1]
+        assert texts[3] == "0"
+        ends.add(texts[4])
+        pairs = {}
+        for edge in numbers["edges"]:
+            if edge["kind"] == "existing":
+                ends_of_bond = frozenset((edge["from"], edge["to"]))
+                pairs[ends_of_bond] = pairs.get(ends_of_bond, 0.0) + edge["attention"]
+        attention += pairs.values()
+    assert ends == {f"{max(attention):.2f}"}
+
+
+@pytest.mark.parametrize("pairs", [[], [(0, 1), (1, 2)], [(0, 1), (2, 3), (3, 3), (3, 4)]])
+def test_layouts_are_reproducible_and_keep_nodes_apart(pairs):
+    place = layout(5, pairs)
+    assert place.shape == (5, 2) and np.isfinite(place).all()
+    assert np.array_equal(place, layout(5, pairs))
+    apart = np.linalg.norm(place[:, None] - place[None], axis=2) + np.eye(5)
+    assert apart.min() > 1e-3
+    assert layout(1, []).shape == (1, 2)
 
 
 def test_other_graphs_are_laid_out(tmp_path):

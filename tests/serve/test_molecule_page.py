@@ -108,6 +108,23 @@ def test_bonds_are_coloured_by_their_attention(run, open_page, smiles):
         assert any(abs(g - green) < 2 and abs(b - blue) < 2 for g, b in found)
 
 
+def test_plain_structures_need_no_attention(client):
+    answer = client.post("/look", json={"smiles": "CCOC(=O)N", "plain": True}).json()
+    assert set(answer) == {"picture"} and "#FFF" not in drawing(answer).replace("#FFFFFF", "")
+    assert client.post("/look", json={"smiles": "C(", "plain": True}).status_code == 400
+
+
+def test_calibrated_predictions_have_intervals(write_run, client, open_page):
+    answer = client.post("/predict", content="CCO").json()
+    (value,) = answer["rows"][0]["values"]
+    low, high = (float(x) for x in value["interval"].replace("−", "-").split(" to "))
+    assert answer["calibrated"] and high - low == pytest.approx(
+        2 * 1.96 * float(value["spread"]), rel=0.06
+    )
+    answer = open_page(write_run("uncalibrated")).post("/predict", content="CCO").json()
+    assert not answer["calibrated"] and not answer["rows"][0]["values"][0]["interval"]
+
+
 def test_classes_have_names_and_probabilities(write_run, open_page):
     task = {
         "task.kind": "classification",

@@ -101,11 +101,44 @@ def test_molecules_in_a_browser(run, tmp_path, width):
             await tab.value(f"{card}.querySelectorAll('.choices button')[2].click()")
             await tab.until(f"{card}.querySelector('img').alt.includes('rewiring 2')")
             await tab.until(f"{card}.querySelector('img').naturalWidth > 0")
-            assert "1 predicted, 1 not" in await tab.value(
+            assert "1 predicted, 1 failed" in await tab.value(
                 "document.querySelector('#status').textContent"
             )
             assert await tab.value("document.documentElement.scrollWidth") == width
             assert not tab.messages
+
+    with served(run) as address:
+        asyncio.run(use(address))
+
+
+def test_many_molecules_are_a_sortable_table(run, tmp_path):
+    async def use(address):
+        async with devtools.browser(tmp_path) as tab:
+            await tab.open(address, 375)
+            lines = [f"{'C' * size}O number-{size}" for size in range(1, 14)]
+            await tab.write("#smiles", "\n".join([*lines, "C( bad"]))
+            await tab.press("Enter", modifiers=2)  # Ctrl
+            names = "[...document.querySelectorAll('td > button')].map((b) => b.textContent)"
+            await tab.until(f"{names}.length === 14")
+            assert await tab.value("document.querySelectorAll('#cards .card').length") == 0
+            head = "document.querySelectorAll('#rows th')[2]"
+            assert await tab.value(f"{head}.innerText.trim()") == "logS"
+            values = "[...document.querySelectorAll('#rows tr:not(.details) td:nth-child(3)')]"
+            for direction in ("ascending", "descending"):
+                await tab.value(f"{head}.querySelector('button').click()")
+                assert await tab.value(f"{head}.ariaSort") == direction
+                texts = await tab.value(f"{values}.map((cell) => cell.textContent)")
+                numbers = [float(t.split()[0].replace("−", "-")) for t in texts if t]
+                assert numbers == sorted(numbers, reverse=direction == "descending")
+            await tab.value("document.querySelectorAll('td > button')[3].click()")
+            await tab.until("document.querySelector('tr .card img')?.naturalWidth > 0")
+            assert await tab.value("document.documentElement.scrollWidth") == 375
+            await tab.value("document.querySelector('#smiles').value = ''")
+            await tab.value("document.querySelector('#ask').requestSubmit()")
+            await tab.until("document.querySelector('#status.error')")
+            assert await tab.value("document.querySelector('#results').hidden")
+            messages = [one for one in tab.messages if "400 (Bad Request)" not in one]
+            assert not messages
 
     with served(run) as address:
         asyncio.run(use(address))
