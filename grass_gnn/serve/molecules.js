@@ -147,7 +147,10 @@ function showTable(answer) {
     for (const other of heads) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
     const order = (a, b) => (a < b ? -1 : Number(a > b));
-    bodies.sort((a, b) => (down ? -1 : 1) * order(column.key(a.row), column.key(b.row)) || a.row.number - b.row.number);
+    const isMissing = (one) => column.key(one.row) === Infinity; // comes last in both directions
+    bodies.sort((a, b) => isMissing(a) - isMissing(b)
+      || (down ? -1 : 1) * order(column.key(a.row), column.key(b.row))
+      || a.row.number - b.row.number);
     body.append(...bodies.flatMap((one) => one.lines));
   };
   const line = make("tr");
@@ -175,8 +178,10 @@ function makeLines(row, answer, columns) {
         if (details.childNodes.length) return;
         const whole = make("td");
         whole.colSpan = columns.length;
-        whole.append(makeCard(row, answer));
+        const card = makeCard(row, answer);
+        whole.append(card);
         details.append(whole);
+        card.dispatchEvent(new Event("insight")); // it was asked for, whether it is in sight or not
       });
       cell.append(button);
     } else {
