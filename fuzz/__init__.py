@@ -1,1 +1,1 @@
-"""Inputs as strangers and accidents make them, by the hundred thousand: ``make fuzz``."""
+"""Fuzzing with damaged and hostile inputs: ``make fuzz``."""

@@ -30,6 +30,11 @@ SHARES = {
     "packed files": 6,
     "PyG graphs": 12,
     "files of PyG graphs": 12,
+    "SMILES structures": 3,
+    "nested JSON and TOML": 3,
+    "Parquet dictionaries": 3,
+    "pickles": 12,
+    "special files": 3,
 }
 
 

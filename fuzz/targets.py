@@ -1,8 +1,14 @@
 """All targets by name."""
 
-from fuzz import configs, folders, graphs, tables
+from fuzz import configs, folders, graphs, hostile, tables
 
 TARGETS = {
     target.name: target
-    for target in (*tables.TARGETS, *configs.TARGETS, *folders.TARGETS, *graphs.TARGETS)
+    for target in (
+        *tables.TARGETS,
+        *configs.TARGETS,
+        *folders.TARGETS,
+        *graphs.TARGETS,
+        *hostile.TARGETS,
+    )
 }

@@ -11,7 +11,15 @@ from fuzz.engines import at_random
 from fuzz.harness import HangError
 from fuzz.targets import TARGETS
 
-INPUTS = {"SMILES tables (predict)": 60, "run folders": 100, "packed files": 100}
+INPUTS = {
+    "SMILES tables (predict)": 60,
+    "run folders": 100,
+    "packed files": 100,
+    "SMILES structures": 40,
+    "nested JSON and TOML": 40,
+    "Parquet dictionaries": 30,
+    "special files": 15,
+}
 
 
 @pytest.fixture(autouse=True)

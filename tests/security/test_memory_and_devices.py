@@ -143,6 +143,8 @@ def test_an_empty_similarity_table(tmp_path):
 MEMO = {
     "long": pickle.NONE + pickle.LONG_BINPUT + struct.pack("<I", 0x0FFFFFFF) + pickle.STOP,
     "text": pickle.NONE + pickle.PUT + b"268435455\n" + pickle.STOP,
+    "frame": pickle.PROTO + b"\x05" + pickle.FRAME + struct.pack("<Q", 1 << 50) + b"N.",
+    "bytes": pickle.BINBYTES8 + struct.pack("<Q", 1 << 50) + b"x.",
     "later": pickle.dumps([1, "a"], 2)[:-1]
     + pickle.LONG_BINPUT
     + struct.pack("<I", 1 << 31)

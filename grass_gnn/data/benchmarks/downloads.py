@@ -1,8 +1,8 @@
-"""Files from the network: asked for by name, gone on with after a break, and checked.
+"""Downloads: resumed after an interruption, checked, and unpacked safely.
 
-A download that breaks off leaves a part, with which the next one goes on if the server's file is
-still the same. What arrives is held against its SHA-256. Of an archive only the files that are
-expected are taken, by their bare names: where it wants to put them does not matter.
+An interrupted download leaves a part, which the next one resumes if the file on the server is still
+the same. Files are compared with their SHA-256 where one is known. Only the expected files are
+taken from an archive, by their bare names: paths in the archive are ignored.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LARGEST_FILE = 16 << 30  # bytes of a download, or of a file in an archive: COCO
 _TRIES = 5  # in a row without a new byte
 _TIMEOUT = 60  # seconds of silence
 _CHUNK = 1 << 20
-# What a damaged or odd archive leads to. RuntimeError: it is encrypted, or compressed in an unknown
-# way; OSError: places that cannot be, or a full disk.
+# Errors of damaged archives. RuntimeError: encrypted, or compressed in an unknown way; OSError:
+# impossible offsets, or a full disk.
 _DAMAGES = (
     zipfile.BadZipFile,
     zlib.error,
@@ -45,15 +45,15 @@ _DAMAGES = (
 
 
 class BrokenDownloadError(Exception):
-    """A file did not arrive; the message ends a sentence about it."""
+    """A download failed; the message is a clause without a full stop."""
 
 
 @dataclass(frozen=True)
 class Source:
     """A file on a server.
 
-    Without a published SHA-256 it is only known by its address: whoever has the server, or the
-    maker of the file, is believed as to its numbers (never as to code, see ``data.pickles``).
+    Without a published SHA-256, the server is trusted to send the right numbers (but never code,
+    see :mod:`grass_gnn.data.benchmarks.raw`).
     """
 
     url: str
@@ -66,21 +66,21 @@ class Source:
 
 
 class _NoDowngrade(urllib.request.HTTPRedirectHandler):
-    """Follows a server elsewhere, but never from an encrypted connection to an open one."""
+    """Follows redirects, but not from an encrypted connection to an unencrypted one."""
 
     def redirect_request(
         self, req: Any, fp: Any, code: int, msg: str, headers: Any, to: str
     ) -> Any:
         if req.full_url.startswith("https:") and not to.startswith("https:"):
-            raise urllib.error.URLError("the server sends us to an unencrypted address")
+            raise urllib.error.URLError("the server redirects to an unencrypted address")
         return super().redirect_request(req, fp, code, msg, headers, to)
 
 
 def fetch(source: Source, folder: Path, progress: Progress = silent) -> Path:
-    """Download a file into a folder, or go on with what an earlier attempt left there.
+    """Download a file into a folder, or resume an earlier download.
 
     Raises:
-        BrokenDownloadError: It does not arrive, or is not the file that it should be.
+        BrokenDownloadError: The download fails, or its checksum is wrong.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target, part = folder / source.name, folder / f"{source.name}.part"
@@ -93,7 +93,9 @@ def fetch(source: Source, folder: Path, progress: Progress = silent) -> Path:
                     break
                 problem = "the connection broke off"
             except urllib.error.HTTPError as error:
-                if error.code == 416 and before:  # nothing behind this part: it is of another file
+                if (
+                    error.code == 416 and before
+                ):  # the part is longer than the file, so it belongs to another one
                     part.unlink()
                     continue
                 raise BrokenDownloadError(f"the server says {error.code} {error.reason}") from error
@@ -111,8 +113,8 @@ def fetch(source: Source, folder: Path, progress: Progress = silent) -> Path:
 
 
 def _continue(source: Source, part: Path, progress: Progress) -> bool:
-    """Append what is missing of a part; whether the file is whole afterwards."""
-    version = part.with_suffix(".version")  # how the server tells one state of the file from others
+    """Download the rest of a part; whether the file is complete afterwards."""
+    version = part.with_suffix(".version")  # the server's ETag or date of the file
     known = version.read_text("utf-8") if version.is_file() and part.is_file() else ""
     start = part.stat().st_size if known else 0
     request = urllib.request.Request(source.url, headers={"User-Agent": "grass-gnn"})
@@ -121,7 +123,9 @@ def _continue(source: Source, part: Path, progress: Progress) -> bool:
         request.add_header("If-Range", known)
     opener = urllib.request.build_opener(_NoDowngrade())
     with opener.open(request, timeout=_TIMEOUT) as answer:
-        if answer.status != 206:  # from the start: another state of the file, or no ranges
+        if (
+            answer.status != 206
+        ):  # from the start: the file has changed, or ranges are not supported
             start = 0
         length = answer.headers.get("Content-Length")
         total = start + int(length) if length is not None and length.isdigit() else None
@@ -141,16 +145,16 @@ def _continue(source: Source, part: Path, progress: Progress) -> bool:
 
 def _version(headers: Any) -> str:
     tag = headers.get("ETag") or ""
-    strong = tag if not tag.startswith("W/") else ""  # of a weak one, bytes may differ
+    strong = tag if not tag.startswith("W/") else ""  # weak: the bytes may differ
     return strong or headers.get("Last-Modified") or ""
 
 
 def _check(source: Source, path: Path) -> None:
-    """Remove a file, and raise, unless it is the one that is meant."""
+    """Remove a file and raise if its checksum is wrong."""
     if source.sha256 is not None and file_sha256(path) != source.sha256:
         path.unlink()
         raise BrokenDownloadError(
-            f"what {urlsplit(source.url).hostname} sent is another file: its checksum differs"
+            f"the checksum of the file from {urlsplit(source.url).hostname} differs"
         )
 
 
@@ -163,16 +167,16 @@ def file_sha256(path: Path) -> str:
 def take_from_archive(
     archive: Path, names: Sequence[str], folder: Path, largest: int = LARGEST_FILE
 ) -> None:
-    """Unpack the files of these bare names, and nothing else, into a folder.
+    """Unpack the files with these bare names, and no others, into a folder.
 
     Args:
         archive: A zip file.
-        names: What is expected in it; folders within the archive do not matter.
-        folder: Where the files go.
-        largest: Bytes that one of them may have; unpacking stops there, whatever its header says.
+        names: Names of the files; folders within the archive are ignored.
+        folder: Folder to write to.
+        largest: Largest size in bytes of a file; unpacking stops there, whatever its header says.
 
     Raises:
-        GrassError: One is missing, there more than once or too large, or the archive is damaged.
+        GrassError: A file is missing, ambiguous or too large, or the archive is damaged.
     """
     try:
         with zipfile.ZipFile(archive) as packed:
@@ -181,7 +185,7 @@ def take_from_archive(
                 found = [member for member in found if not member.is_dir()]
                 if len(found) != 1:
                     how_often = "no" if not found else "more than one"
-                    raise GrassError(f"The archive {archive} holds {how_often} {name}.")
+                    raise GrassError(f"The archive {archive} contains {how_often} {name}.")
                 with packed.open(found[0]) as source, (folder / name).open("xb") as target:
                     shutil.copyfileobj(_Limited(source, largest, name), target, _CHUNK)
     except _DAMAGES as error:
@@ -191,7 +195,7 @@ def take_from_archive(
 
 
 class _Limited:
-    """A file that may not be longer than it should."""
+    """A file with a limit on its length."""
 
     def __init__(self, file: Any, largest: int, name: str) -> None:
         self.file, self.left, self.name = file, largest, name
@@ -200,5 +204,5 @@ class _Limited:
         data: bytes = self.file.read(size)
         self.left -= len(data)
         if self.left < 0:
-            raise GrassError(f"The file {self.name} in an archive is too large to be what it says.")
+            raise GrassError(f"The file {self.name} in an archive is too large.")
         return data

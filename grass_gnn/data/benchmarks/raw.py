@@ -129,15 +129,16 @@ def load_data(file: BinaryIO) -> Any:
     Raises:
         pickle.UnpicklingError: It names something else, which was not called.
     """
-    _check_memo(file)
+    _check_lengths(file)
     return _DataUnpickler(file).load()
 
 
-def _check_memo(file: BinaryIO) -> None:
-    """Refuse a pickle whose memo indices exceed its size.
+def _check_lengths(file: BinaryIO) -> None:
+    """Refuse a pickle with lengths or memo indices that exceed its size.
 
-    Python's unpickler allocates its memo up to the largest index, so that nine bytes could take
-    gigabytes. A pickler counts from 0, hence an index is never as large as the file.
+    Python's unpickler allocates memory for a text or a frame before it reads it, and for its memo
+    up to the largest index, so that nine bytes could take gigabytes. A pickler counts from 0,
+    hence an index is never as large as the file.
     """
     start = file.tell()
     with _buffer(file) as data:
@@ -149,6 +150,8 @@ def _check_memo(file: BinaryIO) -> None:
             if length >= 0:
                 if code == _LONG_PUT:
                     index = int.from_bytes(data[place : place + 4], "little")
+                elif code == _FRAME:
+                    index = int.from_bytes(data[place : place + 8], "little")
                 place += length
             elif length == pickletools.UP_TO_NEWLINE:
                 end = data.find(b"\n", place)
@@ -163,8 +166,8 @@ def _check_memo(file: BinaryIO) -> None:
             else:
                 own = _LENGTHS[length]
                 place += own + int.from_bytes(data[place : place + own], "little")
-            if index >= size:
-                raise pickle.UnpicklingError("a memo index is larger than the file")
+            if index >= size or place > size:
+                raise pickle.UnpicklingError("a length or an index is larger than the file")
             if code == _STOP:
                 break
     file.seek(start)
@@ -199,7 +202,7 @@ _LENGTHS = {
     pickletools.TAKEN_FROM_ARGUMENT8U: 8,
 }
 _TWO_LINES = b"ci"  # GLOBAL and INST: a module and a name
-_LONG_PUT, _TEXT_PUT, _STOP = ord("r"), ord("p"), ord(".")
+_LONG_PUT, _TEXT_PUT, _FRAME, _STOP = ord("r"), ord("p"), 0x95, ord(".")
 
 
 def load_tensors_only(path: str | Path, map_location: Any = None) -> Any:
