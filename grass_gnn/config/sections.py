@@ -343,8 +343,8 @@ class TrainingConfig(Section):
     )
     average: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0,
-        description="decay of a moving average of the weights (such as 0.999), which is validated "
-        "and kept instead of the last weights; 0: no average, as in the paper",
+        description="Decay of a moving average of the weights (such as 0.999), which is validated "
+        "and kept instead of the last weights. 0: no average, as in the paper.",
     )
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
         "32-true", description="Floating-point precision; mixed precision is for GPUs."
