@@ -146,7 +146,7 @@ def test_rows_without_spread_do_not_decide_the_scale(tmp_path):
     (found,) = _check_spreads(spread, error, ["y"], tmp_path / "plot.png")
     assert found.without_spread == 3 and found.rows == 47
     assert found.scale == pytest.approx(float(error[3:].square().mean().sqrt() / 0.5), rel=1e-6)
-    with pytest.raises(GrassError, match="no spread"):
+    with pytest.raises(GrassError, match="--rewirings"):
         _check_spreads(spread._replace(std=0 * std), error, ["y"], tmp_path / "plot.png")
 
 

@@ -191,7 +191,7 @@ def test_targets_in_the_table_are_scored(run, molecules, tmp_path, capsys):
     output = str(tmp_path / "out.csv")
     assert main(["predict", str(run), str(molecules), "-o", output]) == 0
     error = capsys.readouterr().err
-    assert "80 predicted" in error and "mae" in error and "correlation" in error
+    assert "Predicted 80 of 80 rows" in error and "mae" in error and "correlation" in error
 
 
 def test_embeddings_of_molecules_and_atoms(run, molecules, tmp_path, capsys):
