@@ -7,9 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from torch_geometric.data import Data
+from typing import TYPE_CHECKING, Any
 
 from grass_gnn.api.fitting import class_names, graph_options, train_graphs, train_table
 from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
@@ -29,6 +27,10 @@ from grass_gnn.progress import reporting
 from grass_gnn.training.build import build_model
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, check_folder
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch_geometric.data import Data
-
 from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
 from grass_gnn.api.options import check_names, table_options, with_fields
 from grass_gnn.api.settings import choose_config, choose_table_config, describe
@@ -35,6 +33,8 @@ from grass_gnn.uncertainty.ensembles import FOLDS
 from grass_gnn.uncertainty.similarity import SimilarityReference
 
 if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
     from grass_gnn.api.finetuning import Pretrained
 
 logger = logging.getLogger(__name__)

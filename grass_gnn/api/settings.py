@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from torch_geometric.data import Data
+from typing import TYPE_CHECKING, Any
 
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data.tables.dataset import TableData
 from grass_gnn.data.tables.molecules import input_config
 from grass_gnn.tasks import make_task
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
 
 _LARGE = 60  # mean number of nodes above which RRWP costs more than eigenvectors
 _STEPS = 7_000  # approximate number of optimiser steps in a run

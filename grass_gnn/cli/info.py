@@ -2,50 +2,116 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import examples, print_json, print_table, read_config, say
+from grass_gnn.cli.common import (
+    examples,
+    out,
+    parse_settings,
+    plain,
+    print_json,
+    print_table,
+    read_config,
+    say,
+)
 from grass_gnn.cli.options import Json
 
-EXAMPLES = examples("grass-gnn info zinc", "grass-gnn info zinc --set model.layers=12 --json")
+if TYPE_CHECKING:
+    from grass_gnn.config import GRASSConfig
+
+EXAMPLES = examples(
+    "grass-gnn info zinc",
+    "grass-gnn info runs/solubility",
+    "grass-gnn info zinc --set model.layers=12 --json",
+)
 
 
 def info(
-    preset: Annotated[
+    name: Annotated[
         str,
-        typer.Argument(help="A preset, or a configuration (TOML).", metavar="PRESET|CONFIG"),
+        typer.Argument(
+            help="Preset, configuration (TOML), or run folder.", metavar="PRESET|CONFIG|RUN"
+        ),
     ],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a setting; may be repeated.", metavar="NAME=VALUE"),
+        typer.Option("--set", help="Change a setting; can be repeated.", metavar="NAME=VALUE"),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show a configuration and the size of its model."""
-    from grass_gnn.config import preset_names, preset_note
-    from grass_gnn.training.build import make_model
+    """Show a configuration, the size of its model, and trained weights of that name."""
+    from grass_gnn.config import GRASSConfig, preset_names, preset_note
+    from grass_gnn.evaluation.trained import CARD, model_folder, read_card, shipped_models
 
-    config = read_config(preset, settings or [])
-    model = make_model(config)
-    parameters = sum(p.numel() for p in model.parameters())
+    trained: dict[str, Any] | None = None
+    if name in shipped_models() or (Path(name) / CARD).is_file():
+        trained = read_card(model_folder(name))
+    if trained is not None and name not in preset_names():
+        config = GRASSConfig.from_dict(trained["config"], name)
+        config = config.override(parse_settings(settings or []))
+    else:
+        config = read_config(name, settings or [])
+    parameters = count_parameters(config)
     values = config.model_dump(mode="json")
+    weights = None if trained is None else _describe(trained)
     if json:
-        print_json({"name": preset, "parameters": parameters, "config": values})
+        found = {"name": name, "parameters": parameters, "config": values}
+        print_json(found if weights is None else found | {"weights": weights})
         return
-    if preset in preset_names() and (note := preset_note(preset)):
+    if name in preset_names() and (note := preset_note(name)):
         say(note)
-    table = Table("setting", "value", title=f"{preset}: {parameters:,} parameters")
+    table = Table("setting", "value", title=f"{name}: {parameters:,} parameters")
     for section, content in values.items():
         if not isinstance(content, dict):
             table.add_row(section, str(content))
             continue
         table.add_section()
-        for name, value in content.items():
-            table.add_row(f"{section}.{name}", _text(value))
+        for setting, value in content.items():
+            table.add_row(f"{section}.{setting}", _text(value))
     print_table(table)
+    if weights is not None:
+        out.print(plain(_sentence(name, name in preset_names(), weights)))
+
+
+def count_parameters(config: GRASSConfig) -> int:
+    """Number of parameters of a model, which is built without values."""
+    from grass_gnn.nn.init import only_shapes
+    from grass_gnn.training.build import make_model
+
+    with only_shapes():
+        return sum(parameter.numel() for parameter in make_model(config).parameters())
+
+
+def _describe(card: dict[str, Any]) -> dict[str, Any]:
+    """What is known about trained weights."""
+    from grass_gnn.config import GRASSConfig
+    from grass_gnn.evaluation.trained import CARD
+
+    config = GRASSConfig.from_dict(card["config"], CARD)
+    return {
+        "sha256": card.get("weights_sha256"),
+        "seed": card.get("seed"),
+        "epochs": config.training.epochs,
+        "layers": config.model.layers,
+        "width": config.model.dim,
+        "parameters": count_parameters(config),
+        "targets": card.get("table", {}).get("targets", []),
+    }
+
+
+def _sentence(name: str, is_preset: bool, weights: dict[str, Any]) -> str:
+    size = f"{weights['layers']} layers of width {weights['width']}"
+    targets = f", targets {', '.join(weights['targets'])}" if weights["targets"] else ""
+    what = (
+        f"The table above is the preset. Shipped weights {name}"
+        if is_preset
+        else f"Trained weights in {name}"
+    )
+    return f"{what}: {size}, {weights['parameters']:,} parameters{targets}."
 
 
 def _text(value: object) -> str:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data, HeteroData
 
 from grass_gnn.config import EncodingConfig, GRASSConfig, RewiringConfig
 from grass_gnn.data.checking import CheckedGraph, check_graphs, has_several_graphs
@@ -30,6 +29,10 @@ from grass_gnn.errors import GrassError
 from grass_gnn.ops import EdgeOrder
 from grass_gnn.rewiring import complete_edges, graph_seeds, random_edges, random_regular_edges
 from grass_gnn.validation import check_within_graphs
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
 
 INPUT_EDGE, SELF_LOOP, ADDED_EDGE = 0, 1, 2  # values of GraphBatch.edge_kind
 
@@ -271,6 +274,8 @@ def batch_from_data(
 
 def as_data(graphs: Data | Sequence[Data]) -> Data:
     """One ``Data`` or ``Batch`` from what PyG users may pass to a model."""
+    from torch_geometric.data import Batch, Data, HeteroData
+
     if isinstance(graphs, Data):
         return graphs
     if isinstance(graphs, HeteroData):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
 
 from grass_gnn.config import FeatureConfig, GRASSConfig
-from grass_gnn.data.benchmarks.sbm import SPLITS
+from grass_gnn.data.tables.spec import SPLITS
 from grass_gnn.encoding.graph import WEIGHT_KEY
 from grass_gnn.errors import DataError, GrassError
 from grass_gnn.tasks import Task, make_task
 from grass_gnn.validation import check_graph
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
 
 LARGEST_FEATURE = 1e15  # of continuous features: sums of their squares stay finite
 _MOST_NODES = 1 << 31  # a graph cannot have more
@@ -62,6 +65,8 @@ def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) ->
 
 def check_sizes(graphs: Sequence[Data]) -> tuple[Tensor, Tensor]:
     """Number of nodes [B] and edges [B] of each graph; there must be at least one graph."""
+    from torch_geometric.data import Batch, Data
+
     if not len(graphs):
         raise GrassError("There are no graphs: a dataset needs at least one.")
     nodes, edges = [], []

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from grass_gnn.config import FeatureConfig, GRASSConfig
-from grass_gnn.data.benchmarks.sbm import SPLITS
+from grass_gnn.data.tables.spec import SPLITS
 from grass_gnn.encoding import ENCODINGS
 from grass_gnn.encoding.base import Row
 from grass_gnn.errors import GrassError

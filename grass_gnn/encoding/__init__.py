@@ -5,12 +5,13 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from grass_gnn._lazy import lazy_names
 from grass_gnn.config import EncodingConfig
 from grass_gnn.encoding.base import Encoding, NoEncoding, Structure, check_not_stale
-from grass_gnn.encoding.degree import AddDegree, node_degrees
+from grass_gnn.encoding.degree import node_degrees
 from grass_gnn.encoding.drrwp import (
-    AddDecomposedRRWP,
     DecomposedRRWP,
     Decomposition,
     decompose,
@@ -20,20 +21,26 @@ from grass_gnn.encoding.drrwp import (
 )
 from grass_gnn.encoding.graph import Graph, edge_weights, graph_ptr_of, read_graph
 from grass_gnn.encoding.laplacian import (
-    AddLaplacianPE,
     LaplacianPE,
     flip_signs,
     laplacian_eigenvectors,
 )
 from grass_gnn.encoding.rrwp import (
     RRWP,
-    AddRRWP,
     dense_rrwp,
     rrwp_nodes,
     rrwp_pairs,
     transition_probabilities,
 )
 from grass_gnn.errors import GrassError
+
+if TYPE_CHECKING:
+    from grass_gnn.encoding.transforms import (
+        AddDecomposedRRWP,
+        AddDegree,
+        AddLaplacianPE,
+        AddRRWP,
+    )
 
 ENCODINGS: Mapping[str, type[Encoding]] = MappingProxyType(
     {
@@ -65,6 +72,10 @@ def require_local(config: EncodingConfig, purpose: str) -> None:
             f"each pair of nodes: choose one of {others}."
         )
 
+
+# Imported when first used, because PyG takes seconds.
+_TRANSFORMS = ("AddDecomposedRRWP", "AddDegree", "AddLaplacianPE", "AddRRWP")
+__getattr__, *_ = lazy_names(__name__, {"transforms": _TRANSFORMS})
 
 __all__ = [
     "ENCODINGS",

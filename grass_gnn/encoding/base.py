@@ -10,19 +10,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
-from torch_geometric.transforms import BaseTransform
 
 from grass_gnn.config import EncodingConfig
 from grass_gnn.encoding.degree import node_degrees
-from grass_gnn.encoding.graph import graph_checksums, read_graph
+from grass_gnn.encoding.graph import graph_checksums
 from grass_gnn.errors import GrassError
 from grass_gnn.progress import Progress, silent
-from grass_gnn.validation import check_attr_name
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
 
 Row = Literal["node", "edge", "graph"]
 Degrees = Literal["out-in", "out-out", "none"]
@@ -270,38 +271,3 @@ def check_not_stale(data: Data, name: str, edge_index: Tensor, graph_ptr: Tensor
             "or edges (ToUndirected, subgraph, AddSelfLoops, …) first, then encodings such as "
             "AddDegree and AddRRWP, and AddRandomRegularEdges last."
         )
-
-
-class AddEncoding(BaseTransform):
-    """Base class of the transforms that write an encoding to a graph.
-
-    Written are ``data[attr_name]`` (nodes), ``data[f"edge_{attr_name}"]`` (edges), the tensors from
-    which edges that are added later are encoded, and ``data[f"{attr_name}_checksum"]``, by which
-    later changes of the graph are noticed.
-    """
-
-    def __init__(self, encoding: Encoding, weight_key: str | None, attr_name: str) -> None:
-        check_attr_name(attr_name)
-        self.encoding, self.weight_key, self.attr_name = encoding, weight_key, attr_name
-
-    def forward(self, data: Data) -> Data:
-        """Write the encoding of nodes and edges."""
-        edge_index, num_nodes, weight = read_graph(data, self.weight_key)
-        graph_ptr = torch.tensor([0, num_nodes], device=edge_index.device)
-        stored = self.encoding.compute_batch(edge_index, graph_ptr, weight)
-        loops = torch.arange(num_nodes, device=edge_index.device, dtype=edge_index.dtype)
-        pairs = self.encoding.pairs(
-            torch.cat([edge_index, loops.expand(2, -1)], dim=1),
-            Structure(edge_index, graph_ptr, stored),
-        )  # [E + n, columns]
-        edges, loops = pairs.tensor_split([edge_index.size(1)])
-        name = self.attr_name
-        data[name] = self.encoding.nodes(loops, None)
-        data[f"edge_{name}"] = edges.contiguous()
-        self.encoding.write(data, name, stored)
-        data[f"{name}_checksum"] = graph_checksums(edge_index, graph_ptr)
-        return data
-
-    def _repr(self, **settings: Any) -> str:
-        settings["attr_name"] = self.attr_name
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in settings.items())})"

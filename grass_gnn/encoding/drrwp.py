@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
-from torch_geometric.data import Data
 
 from grass_gnn.config import EncodingConfig
-from grass_gnn.encoding.base import AddEncoding, Degrees, Encoding, Row, Structure
+from grass_gnn.encoding.base import Degrees, Encoding, Row, Structure
 from grass_gnn.encoding.eigen import (
     LARGE_NODES,
     Array,
@@ -27,10 +26,13 @@ from grass_gnn.encoding.eigen import (
     normalised,
     use_dense,
 )
-from grass_gnn.encoding.graph import WEIGHT_KEY
 from grass_gnn.files import write_json
 from grass_gnn.progress import Progress, silent
 from grass_gnn.validation import check_choice, check_pairs, check_positive_int
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
 
 Directed = Literal["error", "symmetrize", "alternating"]
 
@@ -390,41 +392,3 @@ class DecomposedRRWP(Encoding):
         alternating = stored["vectors"].size(1) > columns
         steps = data[name].size(1) // (2 if alternating else 1)
         return cls(steps, columns - 1, "alternating" if alternating else "symmetrize"), stored
-
-
-class AddDecomposedRRWP(AddEncoding):
-    """Write D-RRWP encodings of nodes and edges to a graph.
-
-    They are ``data.rrwp`` [n, k] and ``data.edge_rrwp`` [E, k]. The eigenpairs are kept for
-    encoding edges that are added later: ``data.rrwp_vectors`` [n, m + 1] and ``data.rrwp_values``
-    [1, m + 1]. In the alternating form both encodings have 2k columns (walks that begin along the
-    edges ‖ against them), and there is ``data.rrwp_right_vectors`` [n, m + 1] too.
-    ``data.rrwp_checksum`` tells whether the graph was changed since.
-
-    Args:
-        k: Number of random walk steps.
-        m: Number of eigenpairs, by default k.
-        weight_key: Name of the edge weights that walks follow. ``"edge_weight"`` is used where the
-            graph has it; ``None`` ignores edge weights.
-        directed: How to treat directed graphs, as in :func:`decompose`.
-        attr_name: Name of the written attributes, instead of ``"rrwp"``. The model looks for the
-            default name only.
-    """
-
-    def __init__(
-        self,
-        k: int,
-        m: int | None = None,
-        weight_key: str | None = WEIGHT_KEY,
-        directed: Directed = "error",
-        attr_name: str = DecomposedRRWP.attr_name,
-    ) -> None:
-        check_positive_int("k", k)
-        check_choice("directed", directed, get_args(Directed))
-        m = k if m is None else m
-        check_positive_int("m", m)
-        super().__init__(DecomposedRRWP(k, m, directed), weight_key, attr_name)
-        self.k, self.m, self.directed = k, m, directed
-
-    def __repr__(self) -> str:
-        return self._repr(k=self.k, m=self.m, weight_key=self.weight_key, directed=self.directed)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
 
 from grass_gnn.validation import check_graph, check_graph_ptr, check_weights
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
 
 WEIGHT_KEY = "edge_weight"  # PyG's name for edge weights, used wherever a graph has them
 
@@ -29,6 +32,8 @@ def read_graph(data: Data, weight_key: str | None = WEIGHT_KEY) -> Graph:
         weight_key: Name of the edge weights. ``"edge_weight"`` is optional, any other name must be
             present; ``None`` ignores edge weights.
     """
+    from torch_geometric.data import Batch, Data
+
     if isinstance(data, Batch) or not isinstance(data, Data):
         raise TypeError(
             "Encodings are computed for one torch_geometric Data at a time, before batching, "
@@ -72,6 +77,8 @@ def graph_ptr_of(data: Data) -> Tensor:
     Taken from ``data.ptr`` of a batch, else from ``data.batch`` (the graph of each node), else the
     data is a single graph.
     """
+    from torch_geometric.data import Batch
+
     num_nodes = int(data.num_nodes or 0)
     ptr, batch = data.get("ptr"), data.get("batch")
     if isinstance(ptr, Tensor) and (isinstance(data, Batch) or batch is not None):

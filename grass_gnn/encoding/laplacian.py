@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,10 +12,9 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
-from torch_geometric.data import Data
 
 from grass_gnn.config import EncodingConfig
-from grass_gnn.encoding.base import AddEncoding, Degrees, Encoding, Row, Structure
+from grass_gnn.encoding.base import Degrees, Encoding, Row, Structure
 from grass_gnn.encoding.eigen import (
     Array,
     SparseMatrix,
@@ -24,9 +23,11 @@ from grass_gnn.encoding.eigen import (
     is_symmetric,
     normalised,
 )
-from grass_gnn.encoding.graph import WEIGHT_KEY
 from grass_gnn.progress import Progress, silent
 from grass_gnn.validation import check_positive_int
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 def laplacian_eigenvectors(
@@ -190,28 +191,3 @@ class LaplacianPE(Encoding):
         if not torch.equal(edges, laplacian_pairs(nodes, data.edge_index)):
             return None
         return cls(nodes.size(1)), {"laplacian": nodes}
-
-
-class AddLaplacianPE(AddEncoding):
-    """Write Laplacian eigenvectors of nodes and edges to a graph.
-
-    They are ``data.laplacian_pe`` [n, k] (v_i) and ``data.edge_laplacian_pe`` [E, 2k] (v_i ‖ v_j).
-    ``data.laplacian_pe_checksum`` tells whether the graph was changed since.
-
-    Args:
-        k: Number of eigenvectors.
-        weight_key: Name of the edge weights. ``"edge_weight"`` is used where the graph has it;
-            ``None`` ignores edge weights.
-        attr_name: Name of the written attributes, instead of ``"laplacian_pe"``. The model looks
-            for the default name only.
-    """
-
-    def __init__(
-        self, k: int, weight_key: str | None = WEIGHT_KEY, attr_name: str = LaplacianPE.attr_name
-    ) -> None:
-        check_positive_int("k", k)
-        super().__init__(LaplacianPE(k), weight_key, attr_name)
-        self.k = k
-
-    def __repr__(self) -> str:
-        return self._repr(k=self.k, weight_key=self.weight_key)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from grass_gnn.config import EncodingConfig
-from grass_gnn.encoding.base import AddEncoding, Degrees, Encoding, Row, Structure
-from grass_gnn.encoding.graph import WEIGHT_KEY
+from grass_gnn.encoding.base import Degrees, Encoding, Row, Structure
 from grass_gnn.ops import build
 from grass_gnn.validation import (
     check_graph,
@@ -23,6 +21,9 @@ from grass_gnn.validation import (
     check_weights,
     check_within_graphs,
 )
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 # Walks are computed for a block of end nodes at a time, of at most this many probabilities.
 _BLOCK_NUMBERS = 1 << 24
@@ -286,32 +287,6 @@ class RRWP(Encoding):
         """The encoding that :class:`AddRRWP` wrote to ``data[name]``, if it did."""
         stored = cls.read(data, name)
         return None if stored is None else (cls(data[name].size(1)), stored)
-
-
-class AddRRWP(AddEncoding):
-    """Write random walk probabilities of nodes and edges to a graph.
-
-    They are ``data.rrwp`` [n, k] (P_ii) and ``data.edge_rrwp`` [E, 2k] (P_ij ‖ P_ji).
-    ``data.rrwp_transition`` [E], the transition probabilities of the edges, is kept for encoding
-    edges that are added later; ``data.rrwp_checksum`` tells whether the graph was changed since.
-
-    Args:
-        k: Number of random walk steps.
-        weight_key: Name of the edge weights that walks follow. ``"edge_weight"`` is used where the
-            graph has it; ``None`` ignores edge weights.
-        attr_name: Name of the written attributes, instead of ``"rrwp"``. The model looks for the
-            default name only.
-    """
-
-    def __init__(
-        self, k: int, weight_key: str | None = WEIGHT_KEY, attr_name: str = RRWP.attr_name
-    ) -> None:
-        check_positive_int("k", k)
-        super().__init__(RRWP(k), weight_key, attr_name)
-        self.k = k
-
-    def __repr__(self) -> str:
-        return self._repr(k=self.k, weight_key=self.weight_key)
 
 
 def _check(

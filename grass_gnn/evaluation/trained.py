@@ -6,14 +6,13 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
-from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.build import pack
@@ -23,7 +22,12 @@ from grass_gnn.evaluation.embed import embed_split
 from grass_gnn.evaluation.explain import Explanation, explain_graph
 from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, predict_split
 from grass_gnn.files import read_bytes, read_json, write_json, write_whole
+from grass_gnn.nn.init import only_shapes
 from grass_gnn.nn.model import GRASS
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
 
 WEIGHTS, CARD = "weights.safetensors", "config.json"
 FORMAT = 1
@@ -175,6 +179,31 @@ def model_folder(name: str | Path) -> Path:
     return folder
 
 
+def read_card(folder: Path) -> dict[str, Any]:
+    """The card of a trained model: its configuration, checksum, and what it was trained on.
+
+    Raises:
+        RunError: There is none, it is damaged, or of another version.
+    """
+    if not (folder / CARD).is_file():
+        raise RunError(_no_model(folder))
+    card = read_json(folder / CARD)
+    if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
+        raise RunError(f"The file {folder / CARD} is damaged: it contains no configuration.")
+    if card.get("format") != FORMAT:
+        raise RunError(
+            f"The model in {folder} has format {card.get('format')!r}; this version reads {FORMAT}."
+        )
+    return card
+
+
+def _no_model(folder: Path) -> str:
+    return (
+        f"{folder} contains no trained model ({CARD} and {WEIGHTS}), and is not the name of one "
+        f"that comes with the package ({', '.join(shipped_models())})."
+    )
+
+
 def load_model(folder: str | Path) -> TrainedModel:
     """Load a trained model from its run folder, or one that comes with the package by its name.
 
@@ -186,20 +215,11 @@ def load_model(folder: str | Path) -> TrainedModel:
         RunError: The folder is not a run, or a file in it is damaged (the message says which).
     """
     folder = model_folder(folder)
-    if not (folder / CARD).is_file() or not (folder / WEIGHTS).is_file():
-        raise RunError(
-            f"{folder} holds no trained model ({CARD} and {WEIGHTS}), "
-            f"nor is it one that comes with the package ({', '.join(shipped_models())})."
-        )
-    card = read_json(folder / CARD)
-    if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
-        raise RunError(f"The file {folder / CARD} is damaged: it holds no configuration.")
-    if card.get("format") != FORMAT:
-        raise RunError(
-            f"The model in {folder} has format {card.get('format')!r}; this version reads {FORMAT}."
-        )
+    if not (folder / WEIGHTS).is_file():
+        raise RunError(_no_model(folder))
+    card = read_card(folder)
     config = GRASSConfig.from_dict(card["config"], str(folder / CARD))
-    with torch.device("meta"):  # takes no memory, however large a model the card asks for
+    with only_shapes():  # takes no memory, however large a model the card asks for
         model = GRASS(config)
     state = model.state_dict().values()
     size = sum(value.numel() * value.element_size() for value in state)

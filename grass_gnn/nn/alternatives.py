@@ -11,34 +11,22 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.nn import GATConv, ResGatedGraphConv, TransformerConv
 
-from grass_gnn.nn.init import init_linear
+from grass_gnn.nn.init import init_linear, only_shapes
 from grass_gnn.nn.norm import make_norm
 
-
-class _EdgeGAT(GATConv):
-    """PyG's GAT: edges enter the attention scores, but not the messages."""
-
-    def __init__(self, dim: int, width: int) -> None:
-        super().__init__(dim, width, edge_dim=dim, add_self_loops=False, bias=False)
+ATTENTIONS = ("gat", "gatedgcn", "transformer")
 
 
-class _EdgeGatedGCN(ResGatedGraphConv):
-    def __init__(self, dim: int, width: int) -> None:
-        super().__init__(dim, width, edge_dim=dim, bias=False)
+def _make_attention(name: str, dim: int, width: int) -> nn.Module:
+    """A layer of PyG that takes edge representations."""
+    from torch_geometric import nn as pyg  # which takes seconds to import
 
-
-class _EdgeTransformer(TransformerConv):
-    def __init__(self, dim: int, width: int) -> None:
-        super().__init__(dim, width, edge_dim=dim, bias=False)
-
-
-ATTENTIONS: dict[str, type[nn.Module]] = {
-    "gat": _EdgeGAT,
-    "gatedgcn": _EdgeGatedGCN,
-    "transformer": _EdgeTransformer,
-}
+    if name == "gat":  # edges enter the scores only; messages are those of nodes
+        return pyg.GATConv(dim, width, edge_dim=dim, add_self_loops=False, bias=False)
+    if name == "gatedgcn":
+        return pyg.ResGatedGraphConv(dim, width, edge_dim=dim, bias=False)
+    return pyg.TransformerConv(dim, width, edge_dim=dim, bias=False)
 
 
 class ReplacementConv(nn.Module):
@@ -68,7 +56,7 @@ class ReplacementConv(nn.Module):
             raise ValueError(f"attention is one of {', '.join(ATTENTIONS)}, not {attention!r}")
         width = attention_dim or matching_width(dim, attention)
         self.residual_scale = residual_scale
-        self.aggregate = ATTENTIONS[attention](dim, width)
+        self.aggregate = _make_attention(attention, dim, width)
         self.node_in = init_linear(nn.Linear(dim, 2 * dim, bias=False))  # edge←head | edge←tail
         self.edge_in = init_linear(nn.Linear(dim, dim, bias=False))  # edge←edge
         self.node_bias = nn.Parameter(torch.zeros(width))
@@ -113,7 +101,7 @@ def matching_width(dim: int, attention: str) -> int:
     """The width with which a layer has about 9d² + 2d parameters, as many as a GRASS layer."""
 
     def excess(width: int) -> int:
-        with torch.device("meta"):
+        with only_shapes():
             layer = ReplacementConv(dim, attention, width, norm="none")
             return sum(p.numel() for p in layer.parameters()) - (9 * dim**2 + 2 * dim)
 

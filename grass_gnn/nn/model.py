@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from grass_gnn.config import FeatureConfig, GRASSConfig
 from grass_gnn.data.batch import GraphBatch, as_data, batch_from_data
@@ -20,6 +19,9 @@ from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
 from grass_gnn.nn.heads import GraphPooling, TaskHead
 from grass_gnn.nn.norm import AveragingNorm, InputNorm
 from grass_gnn.nn.stack import LayerStack
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 class GRASS(nn.Module):

@@ -1,8 +1,8 @@
-"""How far predicted standard deviations and probabilities can be trusted, and what mends them.
+"""Calibration of predicted standard deviations and probabilities.
 
-Errors that are Gaussian with the predicted standard deviations lie within ±zₚ of them with
-probability p, where zₚ is the Gaussian quantile of (1 + p) / 2. The share that really does is the
-coverage; the area between coverage and p is 0 when every p is right, and 1/2 at worst.
+If errors are Gaussian with the predicted standard deviations, a fraction p of them lies within
+±zₚ standard deviations, where zₚ is the Gaussian quantile of (1 + p) / 2. The fraction that does is
+the coverage; the miscalibration area, between coverage and p, is 0 at best and 1/2 at worst.
 """
 
 from __future__ import annotations
@@ -13,11 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from pydantic import Field, ValidationError
-from scipy.integrate import trapezoid
-from scipy.optimize import minimize_scalar
-from scipy.stats import norm
 from torch import Tensor
-from torchmetrics.functional import classification as tm
 
 from grass_gnn.config import Section, TaskConfig, TaskKind
 from grass_gnn.errors import GrassError
@@ -25,24 +21,28 @@ from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json, write_json
 from grass_gnn.tasks import TASKS, ProbabilityTask, Task
 
-LEVELS = np.linspace(0, 1, 201)  # confidence, from none to all
+LEVELS = np.linspace(0, 1, 201)  # confidence levels
 BINS = 15  # of probabilities
-_TEMPERATURES = (0.05, 20.0)  # labels that are all foretold right would ask for 0
+_TEMPERATURES = (0.05, 20.0)  # bounded: perfect predictions would make it 0
 
 
 def coverage(z: np.ndarray) -> np.ndarray:
-    """The share of z-scores [M] within the interval of each confidence in :data:`LEVELS`."""
+    """The fraction of z-scores [M] within the interval of each confidence in :data:`LEVELS`."""
+    from scipy.stats import norm
+
     inside = np.sort(np.abs(z))
     return np.searchsorted(inside, norm.ppf((1 + LEVELS) / 2), side="right") / len(z)
 
 
 def miscalibration_area(z: np.ndarray) -> float:
     """The area between the coverage of z-scores [M] and the confidence."""
+    from scipy.integrate import trapezoid
+
     return float(trapezoid(np.abs(coverage(z) - LEVELS), LEVELS))
 
 
 def fit_scale(z: np.ndarray) -> float:
-    """The factor of the standard deviations that makes the errors likeliest.
+    """The factor of the standard deviations with the largest likelihood of the errors.
 
     The Gaussian log-likelihood −Σ (log s + z² / 2s²) is largest at s = √(mean of z²).
     """
@@ -60,6 +60,8 @@ def calibration_error(task: ProbabilityTask, probability: Tensor, target: Tensor
         probability: Probabilities of classes or labels [M, outputs].
         target: Classes [M], or labels [M, outputs], NaN where one is missing.
     """
+    from torchmetrics.functional import classification as tm
+
     confidence, right = task.confidence(probability, target)
     return float(tm.binary_calibration_error(confidence, right.long(), BINS))
 
@@ -71,6 +73,8 @@ def with_temperature(task: Task | type[Task], probability: Tensor, temperature: 
 
 def fit_temperature(task: ProbabilityTask, probability: Tensor, target: Tensor) -> float:
     """The temperature of least log loss; arguments as in :func:`calibration_error`."""
+    from scipy.optimize import minimize_scalar
+
     exact = probability.double()
     low, high = np.log(_TEMPERATURES)
     found = minimize_scalar(
@@ -84,7 +88,7 @@ def fit_temperature(task: ProbabilityTask, probability: Tensor, target: Tensor) 
 def reliability(
     task: ProbabilityTask, probability: Tensor, target: Tensor, groups: int = 10
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean confidence, share that is right and its standard error, of groups of equal size."""
+    """Mean confidence, accuracy and its standard error, in groups of equal size."""
     confidence, right = task.confidence(probability, target)
     order = confidence.argsort(stable=True)
     parts = torch.tensor_split(torch.stack([confidence, right])[:, order].double(), groups, dim=1)
@@ -97,43 +101,43 @@ ALONE, TOGETHER = "calibration", "calibration_ensemble"  # .json and .png
 
 
 class SpreadCalibration(Section):
-    """Of one target of a regression, how far its standard deviations can be trusted."""
+    """Calibration of the standard deviations of one target of a regression."""
 
     target: str
     scale: float = Field(gt=0)  # √(mean of ((true − mean) / std)²): std × scale is calibrated
     rows: int
-    without_spread: int  # rows that every rewiring gives the same value: they count for nothing
+    without_spread: int  # rows with zero std, which are ignored
     rank_correlation: float | None  # Spearman's ρ of std and absolute error
-    area: float  # miscalibration area, as predicted
+    area: float  # miscalibration area before scaling
     scaled_area: float
-    within: tuple[float, float]  # share of errors within one and two std, as predicted
+    within: tuple[float, float]  # fraction of errors within one and two std, before scaling
     scaled_within: tuple[float, float]
 
 
 class ProbabilityCalibration(Section):
-    """How far the probabilities of a classification can be trusted."""
+    """Calibration of the probabilities of a classification."""
 
-    temperature: float = Field(gt=0)  # what their logits are divided by
+    temperature: float = Field(gt=0)  # divides the logits
     rows: int
-    error: float  # expected calibration error, as predicted
+    error: float  # expected calibration error before scaling
     scaled_error: float
     log_loss: float
     scaled_log_loss: float
 
 
 class Calibration(Section):
-    """What was found about a model or an ensemble on rows that it was not trained on."""
+    """The calibration of a model or an ensemble."""
 
     kind: TaskKind
-    models: list[str]  # checksums of the weights that it holds for
+    models: list[str]  # checksums of the weights it applies to
     rewirings: int
     rows: int
-    source: str  # of the rows
+    source: str  # where the rows come from
     targets: list[SpreadCalibration] = Field(default_factory=list)
     probabilities: ProbabilityCalibration | None = None
 
     def fits(self, task: TaskConfig) -> bool:
-        """Whether it says of each output what is to be known."""
+        """Whether it covers all outputs of a task."""
         if TASKS[self.kind].predicts_probabilities:
             known = self.probabilities is not None
         else:
@@ -147,12 +151,12 @@ class Calibration(Section):
         return with_temperature(TASKS[self.kind], mean, self.probabilities.temperature)
 
     def std(self, std: Tensor) -> Tensor:
-        """Calibrated standard deviations [M, outputs]; those of probabilities stay as they are."""
+        """Calibrated standard deviations [M, outputs]; those of probabilities are unchanged."""
         return std * std.new_tensor([one.scale for one in self.targets]) if self.targets else std
 
     @property
     def factors(self) -> str:
-        """What is changed, in a few words."""
+        """What it changes, in a few words."""
         if self.probabilities is not None:
             return f"probabilities calibrated by temperature {self.probabilities.temperature:.3g}"
         shown = ", ".join(f"× {one.scale:.3g} for {one.target}" for one in self.targets[:3])
@@ -160,27 +164,27 @@ class Calibration(Section):
         return f"standard deviations calibrated: {shown}{more}"
 
     def save(self, folder: Path) -> Path:
-        """Write it into a run folder."""
+        """Write the calibration to a run folder."""
         path = folder / f"{file_name(self.models)}.json"
         write_json(path, self.model_dump(mode="json"))
         return path
 
 
 def checksums(models: Sequence[TrainedModel]) -> list[str]:
-    """What tells the weights of models apart, in one order."""
+    """Checksums of the weights of models, sorted."""
     return sorted(str(model.card.get("weights_sha256")) for model in models)
 
 
 def file_name(models: Sequence[object]) -> str:
-    """Name of the files, without ending, about one model or several."""
+    """Name of the calibration files of one model or several, without suffix."""
     return ALONE if len(models) == 1 else TOGETHER
 
 
 def find_calibration(models: Sequence[TrainedModel]) -> tuple[Calibration | None, str]:
-    """The calibration that one of the run folders keeps of just these models, if there is one.
+    """The calibration of exactly these models, stored in one of their run folders.
 
     Returns:
-        It, and the reason, if there is one that does not fit.
+        The calibration, and why one that was found does not apply.
     """
     reason = ""
     for model in models:
@@ -195,5 +199,5 @@ def find_calibration(models: Sequence[TrainedModel]) -> tuple[Calibration | None
             raise GrassError(f"The file {path} is damaged: calibrate again, or remove it.")
         if found.models == checksums(models):
             return found, ""
-        reason = f"{path} is about other models, and not applied"
+        reason = f"{path} was made for other models and is not applied"
     return None, reason

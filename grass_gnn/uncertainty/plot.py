@@ -1,4 +1,4 @@
-"""Calibration as a picture: what is promised against what is found."""
+"""Calibration plots: coverage and reliability."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from grass_gnn.uncertainty.calibration import (
     with_temperature,
 )
 
-MOST_PANELS = 12  # targets in a picture
+MOST_PANELS = 12  # targets per figure
 _COLUMNS = 4
 _BEFORE, _AFTER = "#c2571a", "#1d6fa5"
 _STYLE: Any = {
@@ -59,14 +59,14 @@ def draw_coverage(
                 axes.plot(LEVELS, observed, color=color, lw=1.8, label=f"{what}: area {area:.3f}")
             axes.set_title(f"{name} ({len(z):,} rows)", loc="left")
             across = "confidence\n(above the line: too cautious; below: too sure)"
-            _finish(axes, across, "share of errors within")
+            _finish(axes, across, "fraction of errors within")
         _save(figure, path)
 
 
 def draw_reliability(
     task: ProbabilityTask, probability: Tensor, target: Tensor, temperature: float, path: Path
 ) -> None:
-    """Write a PNG with how often predictions of each probability are right.
+    """Write a PNG with the accuracy of predictions of each probability.
 
     Args:
         task: The task, which has classes or labels.

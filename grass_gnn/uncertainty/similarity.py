@@ -1,8 +1,9 @@
-"""How like the training molecules a molecule is: the largest Tanimoto similarity to any of them.
+"""Maximum Tanimoto similarity to the training set (applicability domain).
 
-Fingerprints are Morgan's, of radius 2 and 1,024 bits. At most 2,000 training molecules are kept,
-drawn at random, so the measure is a lower bound of the similarity to the whole set. A molecule is
-called unlike them when it is less similar than 99 of 100 training molecules are to the others.
+Fingerprints are Morgan fingerprints of radius 2 with 1,024 bits. At most 2,000 random training
+molecules are kept, so the value is a lower bound of the similarity to the whole training set. A
+molecule is outside the domain if it is less similar than 99 % of the training molecules are to the
+others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from grass_gnn.files import read_bytes, write_whole
 FILE = "similarity.safetensors"
 _LARGEST_FILE = 1 << 20  # bytes; _KEPT fingerprints take a quarter of it
 _KEPT = 2000  # training molecules
-_UNLIKE = 0.01  # quantile of the training molecules' own similarity
+_UNLIKE = 0.01  # quantile of the similarities among training molecules
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class SimilarityReference:
 
     @classmethod
     def of(cls, fingerprints: np.ndarray, seed: int = 0) -> SimilarityReference:
-        """Keep some of the training set's fingerprints [molecules, bits]."""
+        """A reference from the fingerprints of the training set [molecules, bits]."""
         chosen = np.random.default_rng(seed).permutation(len(fingerprints))[:_KEPT]
         bits = fingerprints[np.sort(chosen)]
         if len(bits) < 2:
@@ -63,7 +64,7 @@ class SimilarityReference:
 
     @classmethod
     def load(cls, folder: Path, checksum: str) -> SimilarityReference:
-        """Read what :meth:`save` wrote.
+        """Read the reference of a run folder.
 
         Raises:
             GrassError: The file is missing or damaged.
@@ -90,7 +91,7 @@ class SimilarityReference:
 
 
 def _tanimoto(queries: np.ndarray, references: np.ndarray) -> np.ndarray:
-    """Bits in common over bits in either [M, R]."""
+    """Tanimoto similarity: common bits over all bits [M, R]."""
     first, second = queries.astype(np.float32), references.astype(np.float32)
     common = first @ second.T
     either = first.sum(axis=1)[:, None] + second.sum(axis=1)[None, :] - common

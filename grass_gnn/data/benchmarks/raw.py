@@ -40,8 +40,8 @@ from grass_gnn.data.benchmarks.downloads import (
     file_sha256,
     take_from_archive,
 )
-from grass_gnn.data.benchmarks.sbm import SPLITS
 from grass_gnn.data.packed.store import CacheEntry
+from grass_gnn.data.tables.spec import SPLITS
 from grass_gnn.errors import GrassError, first_line
 from grass_gnn.files import cache_folder, move_whole, write_json
 from grass_gnn.progress import Progress, reporting

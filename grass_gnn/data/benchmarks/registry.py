@@ -22,7 +22,8 @@ from torch_geometric.datasets import (
 from grass_gnn.config import suggest
 from grass_gnn.data.benchmarks.downloads import Source
 from grass_gnn.data.benchmarks.raw import RawFiles
-from grass_gnn.data.benchmarks.sbm import SPLITS, generate_cluster, generate_pattern
+from grass_gnn.data.benchmarks.sbm import generate_cluster, generate_pattern
+from grass_gnn.data.tables.spec import SPLITS
 from grass_gnn.errors import GrassError
 
 Splits = Mapping[str, Sequence[Data]]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-SPLITS = ("train", "val", "test")
+from grass_gnn.data.tables.spec import SPLITS
 
 CLUSTER_COMMUNITIES = 6
 CLUSTER_INSIDE, CLUSTER_ACROSS = 0.55, 0.25

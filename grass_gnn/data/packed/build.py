@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
-from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.checking import CheckedGraph, check, check_sizes
@@ -21,6 +21,10 @@ from grass_gnn.encoding import Encoding, make_encoding
 from grass_gnn.errors import GrassError
 from grass_gnn.progress import Progress, silent
 from grass_gnn.tasks import make_task
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
 
 Shapes = dict[str, tuple[torch.dtype, tuple[int, ...]]]
 

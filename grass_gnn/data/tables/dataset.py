@@ -14,11 +14,10 @@ import torch
 from torch_geometric.data import Data
 
 from grass_gnn.config import TaskConfig
-from grass_gnn.data.benchmarks.sbm import SPLITS
 from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.molecules import Molecule, scaffold
 from grass_gnn.data.tables.schema import ReadRows, TableRow, TableSchema, read_rows
-from grass_gnn.data.tables.spec import TableSpec
+from grass_gnn.data.tables.spec import SPLITS, TableSpec
 from grass_gnn.data.tables.splits import check_splits, named_split, random_split, scaffold_split
 from grass_gnn.files import write_text
 from grass_gnn.tasks import make_task

@@ -9,6 +9,7 @@ from typing import Any
 
 from grass_gnn.errors import GrassError
 
+SPLITS = ("train", "val", "test")
 DEFAULT_SHARES = (0.8, 0.1, 0.1)
 BAD_ROWS = ("skip", "fail")
 

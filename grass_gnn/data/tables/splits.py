@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from grass_gnn.data.benchmarks.sbm import SPLITS
-from grass_gnn.data.tables.spec import DEFAULT_SHARES
+from grass_gnn.data.tables.spec import DEFAULT_SHARES, SPLITS
 from grass_gnn.errors import GrassError
 
 _NAMES = {
