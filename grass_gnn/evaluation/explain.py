@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP
@@ -30,6 +29,7 @@ from grass_gnn.nn.model import GRASS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch_geometric.data import Data
 
 KINDS = {INPUT_EDGE: "existing", SELF_LOOP: "self-loop", ADDED_EDGE: "added"}
 

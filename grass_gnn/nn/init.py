@@ -44,6 +44,7 @@ class _WithoutInitialisation(TorchFunctionMode):
     ) -> Any:
         """Return the tensor that is to be initialised as it is."""
         kwargs = kwargs or {}
-        if func in (Tensor.normal_, Tensor.uniform_) or func.__module__ == nn.init.__name__:
+        module = getattr(func, "__module__", None)
+        if func in (Tensor.normal_, Tensor.uniform_) or module == nn.init.__name__:
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)

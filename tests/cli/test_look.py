@@ -1,8 +1,10 @@
 """Help that comes at once and in words, and output that is plain text outside a terminal."""
 
+import importlib
 import inspect
 import json
 import os
+import pkgutil
 import pty
 import subprocess
 import sys
@@ -47,6 +49,30 @@ def helped():
 def test_no_help_imports_what_takes_seconds(helped):
     assert {"train", "predict", "datasets stats"} < set(helped["pages"])
     assert helped["heavy"] == []
+
+
+@pytest.mark.parametrize("arguments", [["info", "zinc"], ["predict", "zinc", "in.csv"]])
+def test_info_and_predict_import_only_what_they_need(arguments, tmp_path):
+    pytest.importorskip("rdkit")
+    (tmp_path / "in.csv").write_text("smiles\nCCO\nc1ccccc1\n")
+    heavy = (
+        "torch_geometric",
+        "lightning",
+        "torchmetrics",
+        "matplotlib",
+        "pandas",
+        "torch._dynamo",
+    )
+    code = (
+        f"import sys; from grass_gnn.cli import main; assert main({arguments!r}) == 0; "
+        f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stderr.splitlines()[-1] == "[]", done.stderr
+    if arguments[0] == "predict":  # where it is written by default
+        assert len((tmp_path / "in-predicted.csv").read_text().splitlines()) == 3
 
 
 def test_every_command_has_examples_and_no_bare_types(helped):
@@ -125,6 +151,25 @@ def test_public_names_are_there_and_imported_when_asked_for():
         assert getattr(grass_gnn, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'grass'"):
         _ = grass_gnn.grass  # type: ignore[attr-defined]
+
+
+def test_no_function_shadows_a_module():
+    packages = [
+        grass_gnn,
+        *(
+            importlib.import_module(f"grass_gnn.{name}")
+            for name in ("api", "data", "encoding", "evaluation", "nn", "rewiring", "training")
+        ),
+    ]
+    for package in packages:
+        modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+        public = set(getattr(package, "__all__", ()))
+        assert not modules & public, package.__name__
+
+
+def test_star_import_needs_no_scikit_learn():
+    code = "import sys; sys.modules['sklearn'] = None; from grass_gnn import *; print(fit, tune)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 def test_the_limit_of_atoms_is_the_readers():
