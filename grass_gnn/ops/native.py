@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import Parameter
 
 from grass_gnn.ops import reuse
 from grass_gnn.ops.build import library
@@ -97,8 +99,7 @@ def _settings(
     }
 
 
-@torch.library.custom_op("grass_gnn::stack", mutates_args=(), device_types="cpu")
-def stack(
+def _run_stack(
     x: Tensor,
     e: Tensor,
     weights: Tensor,
@@ -140,6 +141,9 @@ def stack(
     }
     _call("grass_stack_forward", x, e, weights, edge_index, order, settings, tensors, synchronise)
     return outputs
+
+
+stack = torch.library.custom_op("grass_gnn::stack", _run_stack, mutates_args=(), device_types="cpu")
 
 
 def _empty_outputs(
@@ -327,7 +331,9 @@ def grass_stack(
     _check_shapes(x, e, edge_index, order, weights, statistics)
     save = torch.is_grad_enabled() and any(t.requires_grad for t in (x, e, weights))
     seed = int(seed) % 2**64
-    outputs = stack(
+    # The first call of an operation of torch.library imports PyTorch's compiler: seconds.
+    run = stack if save or _needs_dispatch(x, e, weights) else _run_stack
+    outputs = run(
         x,
         e,
         weights,
@@ -344,6 +350,18 @@ def grass_stack(
         save,
     )
     return StackOutput(outputs[0], outputs[1], outputs[2].detach())
+
+
+def _needs_dispatch(*tensors: Tensor) -> bool:
+    """Whether PyTorch must see the operation: to compile, trace, differentiate or transform it."""
+    return (
+        torch.is_grad_enabled()
+        or torch.compiler.is_compiling()
+        or forward_ad._current_level >= 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or any(type(tensor) not in (Tensor, Parameter) for tensor in tensors)
+        or any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in tensors)
+    )
 
 
 def _check_shapes(
