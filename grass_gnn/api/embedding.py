@@ -45,6 +45,7 @@ def embed_table(
     """
     check_names(fields, PredictOptions)
     options = with_fields(options or PredictOptions(), fields)
+    model = model if options.device is None else model.to(options.device)
     write = _writer(Path(target))
     schema = TableSchema.from_card(model.card)
     if schema is None:

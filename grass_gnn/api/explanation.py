@@ -45,6 +45,7 @@ def explain_table(
     """
     check_names(fields, PredictOptions)
     options = with_fields(options or PredictOptions(), fields)
+    model = model if options.device is None else model.to(options.device)
     schema = TableSchema.from_card(model.card)
     if schema is None:
         raise GrassError(f"The model in {model.folder} was not trained on molecules.")

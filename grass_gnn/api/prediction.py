@@ -116,6 +116,8 @@ def predict_table(
     check_names(fields, PredictOptions)
     options = with_fields(options or PredictOptions(), fields)
     models = [models] if isinstance(models, TrainedModel) else models
+    if options.device is not None:
+        models = [model.to(options.device) for model in models]
     calibration, note = find_calibration(models) if options.calibrated else (None, "")
     if calibration is not None:
         note = calibration.factors

@@ -39,6 +39,8 @@ def embed(
     from grass_gnn.evaluation.trained import load_model
 
     output = output or Path(f"{molecules.name.split('.')[0]}-embedded.npz")
-    rows, failed = embed_table(load_model(run), molecules, output, options, level=level)
+    rows, failed = embed_table(
+        load_model(run, options.device), molecules, output, options, level=level
+    )
     unread = f" ({failed:,} could not be read)" if failed else ""
     err.print(f"Embedded {rows - failed:,} of {rows:,} rows{unread} → {plain(str(output))}")

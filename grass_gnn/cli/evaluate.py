@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from grass_gnn.cli.common import examples, print_json
-from grass_gnn.cli.options import REWIRING, Deterministic, Json, Run
-from grass_gnn.progress import reporting
+from grass_gnn.cli.options import REWIRING, Deterministic, Device, Json, Run
 
 EXAMPLES = examples(
     "grass-gnn evaluate runs/zinc",
@@ -51,14 +50,14 @@ def evaluate(
             rich_help_panel=REWIRING,
         ),
     ] = None,
+    device: Device = None,
     json: Json = False,
 ) -> None:
     """Score a trained model over many rewirings."""
     from grass_gnn.cli.results import show_results
     from grass_gnn.evaluation.run import evaluate_run
 
-    with reporting() as progress:
-        results = evaluate_run(run, data, split, rewirings, seed, deterministic, workers, progress)
+    results = evaluate_run(run, data, split, rewirings, seed, deterministic, workers, device)
     if json:
         print_json(results)
     else:

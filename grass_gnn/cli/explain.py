@@ -21,7 +21,7 @@ EXAMPLES = examples(
 def explain(
     run: Run,
     molecules: Molecules,
-    options: Annotated[PredictOptions, Fields(only=("smiles", "rewirings", "seed"))],
+    options: Annotated[PredictOptions, Fields(only=("smiles", "rewirings", "seed", "device"))],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -38,6 +38,8 @@ def explain(
     from grass_gnn.evaluation.trained import load_model
 
     output = output or Path(f"{molecules.name.split('.')[0]}-explained")
-    rows, failed = explain_table(load_model(run), molecules, output, options, limit=limit)
+    rows, failed = explain_table(
+        load_model(run, options.device), molecules, output, options, limit=limit
+    )
     unread = f" ({failed:,} could not be read)" if failed else ""
     err.print(f"Explained {rows - failed:,} of {rows:,} rows{unread} → {plain(str(output))}")

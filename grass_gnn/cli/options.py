@@ -35,7 +35,7 @@ RUN_HELP = "Run folder, or the name of a model that comes with the package."
 
 # How fields look on the command line, where their type does not say it.
 _RENAMED = {"targets": "target"}
-_NO_OPTION = ("progress", "device")
+_NO_OPTION = ("progress",)
 _METAVAR = {
     "split": "KIND|NAME",
     "task": "KIND",
@@ -201,7 +201,7 @@ Table = Annotated[TableSpec, Fields(TABLE)]
 Options = Annotated[RunOptions, Fields(TRAINING)]
 Search = Annotated[SearchOptions, Fields(SEARCH, only=("trials", "minutes", "storage", "study"))]
 Prediction = Annotated[
-    PredictOptions, Fields(only=("smiles", "rewirings", "deterministic", "seed"))
+    PredictOptions, Fields(only=("smiles", "rewirings", "deterministic", "seed", "device"))
 ]
 
 # Benchmarks.
@@ -268,6 +268,10 @@ Deterministic = Annotated[
         help=field_help(PredictOptions)["deterministic"],
         rich_help_panel=REWIRING,
     ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(help=_plain(field_help(RunOptions)["device"]), metavar="DEVICE"),
 ]
 Ensemble = Annotated[
     list[Path] | None,

@@ -33,7 +33,7 @@ def predict(
     ],
     molecules: Molecules,
     options: Annotated[
-        PredictOptions, Fields(only=option_fields(PredictOptions, but=("calibrated", "device")))
+        PredictOptions, Fields(only=option_fields(PredictOptions, but=("calibrated",)))
     ],
     output: Annotated[
         Path | None,
@@ -55,7 +55,7 @@ def predict(
     from grass_gnn.uncertainty.ensembles import load_models
 
     output = output or Path(f"{molecules.name.split('.')[0]}-predicted.csv")
-    models = load_models([run, *(ensemble or [])])
+    models = load_models([run, *(ensemble or [])], options.device)
     summary = predict_table(
         models, molecules, output, replace(options, calibrated=not uncalibrated)
     )

@@ -22,7 +22,7 @@ from grass_gnn.evaluation.streamed import is_streamed, predict_streamed
 from grass_gnn.nn.model import GRASS
 from grass_gnn.nn.norm import BatchNorm, collect_statistics
 from grass_gnn.ops import EdgeOrder
-from grass_gnn.progress import Progress, silent
+from grass_gnn.progress import Progress, report_progress, silent
 from grass_gnn.tasks import Task, make_task
 
 STATISTICS, VALIDATION, TEST = 1, 2, 3  # streams of random numbers; training is 0
@@ -226,7 +226,6 @@ def evaluate(
     rewirings: int | None = None,
     stream: int | None = TEST,
     workers: int = 1,
-    progress: Progress = silent,
 ) -> tuple[Evaluation, Tensor, Tensor]:
     """Score a split under many rewirings.
 
@@ -238,7 +237,6 @@ def evaluate(
         rewirings: Number of rewirings; as configured by default.
         stream: Stream of random numbers, such as :data:`TEST`, or :data:`BY_GRAPH`.
         workers: Threads that prepare batches.
-        progress: Progress hook.
 
     Returns:
         The scores, and the mean and standard deviation of the predictions [M, outputs].
@@ -261,7 +259,7 @@ def evaluate(
         scores.append(task.score(prediction, target))
         if (number + 1).bit_count() == 1 or number + 1 == rewirings:
             averaged[number + 1] = task.score(total / (number + 1), target)
-        progress("Rewirings", number + 1, rewirings)
+        report_progress("Rewirings", number + 1, rewirings)
     mean = total / rewirings
     spread = (squares / rewirings - (mean - first).square()).clamp(min=0).sqrt()
     values = torch.tensor(scores, dtype=torch.float64)

@@ -11,7 +11,7 @@ from grass_gnn.data.packed.prepare import PreparedData, open_prepared, prepare_b
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, VALIDATION, evaluate
 from grass_gnn.evaluation.trained import TrainedModel, load_model
-from grass_gnn.progress import Progress, silent
+from grass_gnn.progress import Progress, reporting, silent
 
 STREAMS = {"train": 4, "val": VALIDATION, "test": TEST}  # of random numbers
 
@@ -24,7 +24,7 @@ def evaluate_run(
     seed: int | None = None,
     deterministic: bool = False,
     workers: int = 1,
-    progress: Progress = silent,
+    device: str | None = None,
 ) -> dict[str, Any]:
     """Evaluate the model of a run folder on its dataset.
 
@@ -34,26 +34,21 @@ def evaluate_run(
         split: ``"train"``, ``"val"`` or ``"test"``.
         rewirings: Number of rewirings; as configured by default.
         seed: Random seed of the rewirings; that of the run by default.
-        deterministic: Derive each rewiring from a hash of its graph, as in ``predict``.
-        workers: Threads that prepare batches.
-        progress: Progress hook.
+        deterministic: Derive the rewirings of each graph from the graph alone, as in ``predict``.
+        workers: Threads that prepare batches while the model computes.
+        device: Device to run on; the GPU if there is one, otherwise the CPU.
     """
     if split not in STREAMS:
         raise GrassError(f"There is no split {split!r}; the names are {', '.join(STREAMS)}.")
-    trained = load_model(folder)
+    trained = load_model(folder, device)
     config = trained.config
-    prepared = find_data(trained, data, progress)
     seed = trained.card.get("seed", 0) if seed is None else seed
-    result, *_ = evaluate(
-        trained.model,
-        prepared.splits[split],
-        config,
-        seed,
-        rewirings,
-        BY_GRAPH if deterministic else STREAMS[split],
-        workers,
-        progress,
-    )
+    stream = BY_GRAPH if deterministic else STREAMS[split]
+    with reporting() as progress:
+        prepared = find_data(trained, data, progress)
+        result, *_ = evaluate(
+            trained.model, prepared.splits[split], config, seed, rewirings, stream, workers
+        )
     results = {"split": split, split: result.to_dict()}
     return results if config.dataset is None else {"official": prepared.official, **results}
 

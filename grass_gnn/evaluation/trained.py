@@ -1,12 +1,12 @@
-"""A trained model on disk: weights, and everything that prediction needs beside them."""
+"""Trained models: saving, loading and predicting."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from safetensors import SafetensorError
@@ -20,7 +20,7 @@ from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.errors import GrassError, RunError, first_line, shortened
 from grass_gnn.evaluation.embed import embed_split
 from grass_gnn.evaluation.explain import Explanation, explain_graph
-from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, predict_split
+from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, device_of, predict_split
 from grass_gnn.files import read_bytes, read_json, write_json, write_whole
 from grass_gnn.nn.init import only_shapes
 from grass_gnn.nn.model import GRASS
@@ -43,32 +43,54 @@ class Prediction(NamedTuple):
     std: Tensor  # [M, outputs] over rewirings
 
 
+Graphs: TypeAlias = "Data | Iterable[Data]"
+"""A ``Data``, a ``Batch``, a list of graphs, or a PyG loader."""
+
+
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model and its configuration, ready to predict."""
+    """A model with its configuration, ready to predict."""
 
     model: GRASS
     config: GRASSConfig
     card: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None  # where it was loaded from
 
+    @property
+    def device(self) -> torch.device:
+        """The device that the model is on."""
+        return device_of(self.model)
+
+    def to(self, device: str | torch.device) -> TrainedModel:
+        """Move the model to a device, in place; predictions are returned on the CPU."""
+        self.model.to(device)
+        return self
+
+    def __call__(self, graphs: Graphs, **options: Any) -> Prediction:
+        """:meth:`predict`."""
+        return self.predict(graphs, **options)
+
     def predict(
         self,
-        graphs: Sequence[Data],
+        graphs: Graphs,
         rewirings: int = 16,
         seed: int = 0,
         deterministic: bool = False,
     ) -> Prediction:
-        """Predict for PyG graphs, averaged over rewirings.
+        """Predict PyG graphs, averaged over rewirings.
 
         Args:
-            graphs: The graphs, with features as the model was trained on.
-            rewirings: How many random rewirings of each graph to average over.
-            seed: Of the rewirings.
-            deterministic: Let the rewirings of a graph follow from the graph itself, so that its
-                prediction does not depend on the seed or on the other graphs.
+            graphs: A ``Data``, a ``Batch``, a list of graphs or a loader; their features must be
+                those that the model was trained on.
+            rewirings: Number of random rewirings to average over.
+            seed: Random seed of the rewirings.
+            deterministic: Derive the rewirings of each graph from the graph alone, so that its
+                prediction depends neither on the seed nor on the other graphs.
+
+        Example:
+            >>> mean, std = load_model("zinc").predict(graphs)  # doctest: +SKIP
         """
-        dataset = pack(list(graphs), self.config, targets=False)
+        dataset = pack(single_graphs(graphs), self.config, targets=False)
         return self.predict_packed(dataset, rewirings, seed, deterministic)
 
     def predict_packed(
@@ -89,7 +111,7 @@ class TrainedModel:
         seed: int = 0,
         deterministic: bool = False,
     ) -> Tensor:
-        """What each rewiring predicts [rewirings, M, outputs], for graphs that are packed."""
+        """The predictions of each rewiring [rewirings, M, outputs], for graphs that are packed."""
         return torch.stack(
             [
                 predict_split(
@@ -107,27 +129,28 @@ class TrainedModel:
 
     def embed(
         self,
-        graphs: Sequence[Data],
+        graphs: Graphs,
         level: str = "graph",
         rewirings: int = 16,
         seed: int = 0,
         deterministic: bool = False,
     ) -> Tensor:
-        """Representations of graphs or of their nodes, averaged over rewirings.
+        """Embeddings of graphs or of their nodes, averaged over rewirings.
 
         Args:
-            graphs: The graphs.
-            level: ``"graph"``: what the head of a graph task sees, [B, 3d] and descriptors (of
+            graphs: The graphs, as for :meth:`predict`.
+            level: ``"graph"``: the input of the head of a graph task, [B, 3d] and descriptors (for
                 other tasks, the mean over nodes, [B, d]); ``"node"``: x after the last layer, of
                 all graphs end to end [N, d].
-            rewirings: How many random rewirings of each graph to average over.
-            seed: Of the rewirings.
-            deterministic: Let the rewirings of a graph follow from the graph itself.
+            rewirings: Number of random rewirings to average over.
+            seed: Random seed of the rewirings.
+            deterministic: Derive the rewirings of each graph from the graph alone.
         """
-        dataset = pack(list(graphs), self.config, targets=False)
-        return embed_split(
+        dataset = pack(single_graphs(graphs), self.config, targets=False)
+        found = embed_split(
             self.model, dataset, self.config, level, rewirings, seed, deterministic, _size(dataset)
         )
+        return found.cpu()
 
     def explain(
         self, graph: Data, rewirings: int = 16, seed: int = 0, deterministic: bool = False
@@ -136,21 +159,35 @@ class TrainedModel:
 
         Args:
             graph: One graph.
-            rewirings: How many random rewirings to average over.
-            seed: Of the rewirings.
-            deterministic: Let the rewirings follow from the graph itself.
+            rewirings: Number of random rewirings to average over.
+            seed: Random seed of the rewirings.
+            deterministic: Derive the rewirings from the graph alone.
         """
         return explain_graph(self.model, self.config, graph, rewirings, seed, deterministic)
 
 
+def single_graphs(graphs: Graphs) -> list[Data]:
+    """The single graphs of a ``Data``, a ``Batch``, a list of either, or a loader."""
+    from torch_geometric.data import Batch, Data
+
+    if isinstance(graphs, Batch):
+        return graphs.to_data_list()
+    if isinstance(graphs, Data):
+        return [graphs]
+    found = []
+    for one in graphs:
+        found += one.to_data_list() if isinstance(one, Batch) else [one]
+    return found
+
+
 def _size(dataset: PackedDataset) -> int:
-    """Graphs that are predicted for at a time."""
+    """Number of graphs per batch."""
     largest = int(dataset.graph_ptr.diff().max())
     return max(1, min(_BATCH_GRAPHS, _BATCH_NODES // largest))
 
 
 def save_model(model: GRASS, folder: str | Path, **details: Any) -> None:
-    """Write weights and card of a model; details (seed, data, …) go into the card."""
+    """Write the weights and the card of a model; details (seed, data, …) go into the card."""
     folder = Path(folder)
     weights = save_tensors({name: value.contiguous() for name, value in model.state_dict().items()})
     with write_whole(folder / WEIGHTS) as temporary:
@@ -172,7 +209,7 @@ def shipped_models() -> list[str]:
 
 
 def model_folder(name: str | Path) -> Path:
-    """A run folder, or that of a shipped model where there is none of that name."""
+    """A run folder, or that of a shipped model if there is no run folder of that name."""
     folder = Path(name)
     if str(name) in shipped_models() and not (folder / CARD).is_file():
         return SHIPPED / str(name)
@@ -204,8 +241,12 @@ def _no_model(folder: Path) -> str:
     )
 
 
-def load_model(folder: str | Path) -> TrainedModel:
+def load_model(folder: str | Path, device: str | torch.device | None = None) -> TrainedModel:
     """Load a trained model from its run folder, or one that comes with the package by its name.
+
+    Args:
+        folder: The run folder, or the name of a model.
+        device: Device to run on; the GPU if there is one, otherwise the CPU.
 
     Example:
         >>> load_model("zinc").config.model.layers
@@ -235,7 +276,8 @@ def load_model(folder: str | Path) -> TrainedModel:
         raise RunError(
             f"The weights in {folder / WEIGHTS} do not fit {CARD}: {reason.rstrip('.')}."
         ) from None
-    return TrainedModel(model.eval(), config, card, folder)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return TrainedModel(model.eval(), config, card, folder).to(device)
 
 
 def _load_weights(model: GRASS, weights: dict[str, Tensor]) -> None:

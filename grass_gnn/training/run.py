@@ -204,9 +204,7 @@ def final_evaluation(
     results: dict[str, Any] = {} if config.dataset is None else {"official": data.official}
     scores = {}
     for name, dataset, stream in (("val", data.val, VALIDATION), ("test", data.test, TEST)):
-        scores[name], mean, spread = evaluate(
-            model, dataset, config, seed, None, stream, workers, progress
-        )
+        scores[name], mean, spread = evaluate(model, dataset, config, seed, None, stream, workers)
         if config.task.level == "graph":
             target = dataset.tensors["y"]
             loop.lock.check()

@@ -46,9 +46,11 @@ def run_folders(folder: str | Path) -> list[Path]:
     return [folder]
 
 
-def load_models(folders: Sequence[str | Path]) -> list[TrainedModel]:
-    """The models of run folders; that of a cross-validation stands for those of its folds."""
-    return [load_model(run) for folder in folders for run in run_folders(folder)]
+def load_models(
+    folders: Sequence[str | Path], device: str | torch.device | None = None
+) -> list[TrainedModel]:
+    """Load the models of run folders; the folder of a cross-validation stands for all its folds."""
+    return [load_model(run, device) for folder in folders for run in run_folders(folder)]
 
 
 class Spread(NamedTuple):

@@ -4,7 +4,8 @@ import networkx
 import pytest
 import torch
 from small_tables import TINY, write_csv
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
 
 import grass_gnn
 from grass_gnn import GrassError, load_model
@@ -16,6 +17,7 @@ from grass_gnn.api.graphs import (
     read_graphs,
 )
 from grass_gnn.api.links import fit_links, predict_links
+from grass_gnn.cli import main
 
 SETTINGS = TINY | {"training.epochs": 2, "evaluation.rewirings": 1}
 
@@ -183,3 +185,31 @@ def test_saved_graphs_are_read_without_running_code(tmp_path):
 def test_what_cannot_be_fitted_is_one_sentence(data, words):
     with pytest.raises(GrassError, match=words):
         grass_gnn.fit(data, settings=SETTINGS)
+
+
+def test_train_takes_a_file_of_graphs_as_fit_does(tmp_path, capsys):
+    torch.save(graphs(), tmp_path / "graphs.pt")
+    changes = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
+    run = tmp_path / "run"
+    assert main(["train", str(tmp_path / "graphs.pt"), *changes, "--out", str(run)]) == 0
+    assert "Next: grass-gnn evaluate" in capsys.readouterr().out
+    grass_gnn.fit(tmp_path / "graphs.pt", tmp_path / "fit", settings=SETTINGS)
+    weights = "weights.safetensors"
+    assert (run / weights).read_bytes() == (tmp_path / "fit" / weights).read_bytes()
+    with pytest.raises(GrassError, match="applies only to tables"):
+        grass_gnn.fit(graphs(), smiles="smiles", settings=SETTINGS)
+    with pytest.raises(TypeError, match="did you mean 'shares'"):
+        grass_gnn.fit(graphs(), share=(0.5, 0.2, 0.3), settings=SETTINGS)
+
+
+def test_a_graph_a_batch_a_list_and_a_loader_are_predicted_alike():
+    data = graphs(6, x=one_hot)
+    model = grass_gnn.fit(graphs(x=one_hot), settings=SETTINGS)
+    expected = model.predict(data, rewirings=2, deterministic=True).mean
+    given = (Batch.from_data_list(data), DataLoader(data, batch_size=4), tuple(data))
+    for same in given:
+        assert torch.equal(model.predict(same, rewirings=2, deterministic=True).mean, expected)
+        assert torch.equal(model(same, rewirings=2, deterministic=True).mean, expected)
+    one = model.predict(data[2], rewirings=2, deterministic=True)
+    assert torch.allclose(one.mean, expected[2:3], rtol=1e-5)
+    assert model.to("cpu").device == torch.device("cpu") and one.mean.device.type == "cpu"

@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 
+import grass_gnn
 from grass_gnn.cli import main, run
 
 SMALL = [
@@ -86,6 +87,14 @@ def test_doctor(capsys):
         (["train", "zinc", "--set", "model.layers=0"], "model.layers"),
         (["train", "cluster", "--generate", "1,2"], "three numbers"),
         (["train", "missing.toml"], "missing.toml"),
+        (["train", "zinc", "--config", "x.toml"], "--config does not apply"),
+        (["train", "zinc", "--target", "y"], "--target applies only to tables"),
+        (["train", "zinc", "--split", "random"], "--split applies only to tables"),
+        (["train", "zinc", "--val", "v.csv"], "--val applies only to tables"),
+        (["train", "zinc", "--folds", "3"], "--folds applies only to tables"),
+        (["train", "some.csv", "--data", "folder"], "--data applies only to benchmarks"),
+        (["train", "some.csv", "--generate", "3,3,3"], "--generate applies only to benchmarks"),
+        (["train", "some.pt", "--smiles", "s"], "--smiles applies only to tables"),
         (["evaluate", "nowhere"], "no trained model"),
         (["info", "mnist", "--set", "training.betas=[2, 0.9]"], "training.betas"),
         (["datasets", "stats", "zinck"], "zinc"),
@@ -96,6 +105,49 @@ def test_errors_are_one_sentence(arguments, words, capsys):
     error = capsys.readouterr().err
     assert words in error and "Traceback" not in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_evaluate_with_rewirings_of_each_graph_alone(capsys):
+    assert main(["train", "cluster", *SMALL, "--out", "run"]) == 0
+    capsys.readouterr()
+
+    def score(*options):
+        assert main(["evaluate", "run", "--rewirings", "3", "--json", *options]) == 0
+        return json.loads(capsys.readouterr().out)["test"]
+
+    first, second = (score("--deterministic", "--seed", seed) for seed in "17")
+    assert first == second and first["rewirings"] == 3 and first["variance"] > 0
+    assert score("--seed", "1")["mean"] != score("--seed", "7")["mean"]
+
+
+def test_info_shows_runs_and_shipped_weights(capsys):
+    assert main(["train", "cluster", *SMALL, "--out", "run"]) == 0
+    capsys.readouterr()
+    assert main(["info", "run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["config"]["model"]["layers"] == found["weights"]["layers"] == 2
+    assert found["parameters"] == found["weights"]["parameters"]
+    assert main(["info", "run"]) == 0
+    assert "Trained weights in run" in capsys.readouterr().out
+    assert main(["info", "zinc"]) == 0
+    assert "Shipped weights zinc" in capsys.readouterr().out
+    assert main(["info", "cluster"]) == 0
+    assert "weights" not in capsys.readouterr().out.replace("class-weights", "")
+
+
+def test_a_baseline_does_not_promise_an_evaluation(capsys):
+    arguments = ["train", "cluster", *SMALL, "--set", "model.architecture=gcn"]
+    assert main([*arguments, "--set", "encoding.kind=none", "--out", "run"]) == 0
+    said = capsys.readouterr().out
+    assert "Everything is in run" in said and "Next:" not in said and "no weights" in said
+
+
+def test_version_and_the_bare_command(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"grass-gnn {grass_gnn.__version__}\n"
+    assert main([]) == 0
+    said = capsys.readouterr()
+    assert "Your own data" in said.out and "Error" not in said.err
 
 
 def test_usage_errors_and_help(capsys):
