@@ -31,14 +31,14 @@ Name = Annotated[str, typer.Argument(help="Name of a dataset.")]
 
 @app.callback()
 def datasets(context: typer.Context) -> None:
-    """List the datasets, if no subcommand is given."""
+    """List the datasets unless a subcommand is given."""
     if context.invoked_subcommand is None:
         list_datasets()
 
 
 @app.command("list", cls=Command, epilog=examples("grass-gnn datasets list --json"))
 def list_datasets(json: Json = False) -> None:
-    """List the datasets, their sizes, and which of them are here."""
+    """List the datasets, their sizes, and which are on this machine."""
     from grass_gnn.data.benchmarks.registry import BENCHMARKS, found_locally
 
     rows = [
@@ -67,10 +67,10 @@ def list_datasets(json: Json = False) -> None:
 
 @app.command(cls=Command, epilog=examples("grass-gnn datasets download minesweeper"))
 def download(name: Name, json: Json = False) -> None:
-    """Download the raw files of a dataset; the only command that uses the network.
+    """Download the raw files of a dataset; no other command uses the network.
 
-    A download that broke off is gone on with. What arrives is held against the dataset's SHA-256
-    where one is known; sources.json beside the files keeps the sums in any case.
+    Interrupted downloads are resumed. Files are checked against the dataset's SHA-256 checksums
+    where these are known; sources.json, next to the files, records them in any case.
     """
     from grass_gnn.data.benchmarks.registry import benchmark
     from grass_gnn.files import read_json
@@ -97,12 +97,14 @@ def prepare(
     generate: Generate = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a setting; may be repeated.", metavar="NAME=VALUE"),
+        typer.Option("--set", help="Change a setting; can be repeated.", metavar="NAME=VALUE"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of generated graphs.", min=0, metavar="N")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of generated graphs.", min=0, metavar="N")
+    ] = 0,
     json: Json = False,
 ) -> None:
-    """Read, check and encode a dataset, and keep it for training."""
+    """Read, check and encode a dataset, and cache it for training."""
     from grass_gnn.data.packed.prepare import prepare_benchmark
 
     config = read_config(name, settings or [])
@@ -119,7 +121,7 @@ def prepare(
     if json:
         print_json(facts)
         return
-    size, found = f"{prepared.bytes / 1e6:.1f} MB", "found" if prepared.from_cache else "made"
+    size, found = f"{prepared.bytes / 1e6:.1f} MB", "cached" if prepared.from_cache else "written"
     out.print(
         f"{name}: {size}, prepared in {prepared.seconds:.1f} s ({found} in {prepared.folder})"
     )
@@ -131,7 +133,7 @@ def prepare(
 def fingerprint(
     name: Name, data: RawFiles = None, generate: Generate = None, json: Json = False
 ) -> None:
-    """Show the content hash and sizes of a dataset, and whether it is the official one."""
+    """Show the content hash and the sizes of a dataset, and whether it is the official one."""
     from grass_gnn.data.packed.prepare import prepare_benchmark
 
     config = read_config(name, [])
@@ -162,7 +164,11 @@ def stats(
     generate: Generate = None,
     sample: Annotated[
         int | None,
-        typer.Option(help="Measure the paths of so many graphs only.", min=1, metavar="N"),
+        typer.Option(
+            help="Number of graphs whose shortest paths are measured; all by default.",
+            min=1,
+            metavar="N",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

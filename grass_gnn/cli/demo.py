@@ -16,12 +16,12 @@ EXAMPLES = examples("grass-gnn demo", "grass-gnn demo --seed 1 --out runs/anothe
 
 def demo(
     folder: Annotated[
-        Path, typer.Option("--out", help="Folder of its runs; replaced.", metavar="FOLDER")
+        Path, typer.Option("--out", help="Folder of the runs; overwritten.", metavar="FOLDER")
     ] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Of everything random.", min=0, metavar="N")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.", min=0, metavar="N")] = 0,
     json: Json = False,
 ) -> None:
-    """Train a small GRASS on generated graphs, and a GCN and a GatedGCN for the same time."""
+    """Train a small GRASS, a GCN and a GatedGCN for the same time on generated graphs."""
     from grass_gnn.experiments.demo import SIZES, demonstrate
 
     err.print(

@@ -11,7 +11,7 @@ EXAMPLES = examples("grass-gnn doctor", "grass-gnn doctor --json")
 
 
 def doctor(json: Json = False) -> None:
-    """Show versions, devices, the compiler of the fused step, and which data are here."""
+    """Show versions, devices, the compiled CPU kernel, and the datasets on this machine."""
     from grass_gnn.data.benchmarks.registry import BENCHMARKS, found_locally
     from grass_gnn.files import cache_folder
     from grass_gnn.hardware import describe

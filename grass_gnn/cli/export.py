@@ -18,16 +18,20 @@ def export(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", help="The .pt2 to write; a .json goes beside it.", metavar="FILE"
+            "--output",
+            "-o",
+            help="The .pt2 file to write; a .json file is written next to it.",
+            metavar="FILE",
         ),
     ],
 ) -> None:
-    """Write a trained model as one file that PyTorch runs without this package.
+    """Export a trained model to a file that PyTorch can run without this package.
 
-    It takes plain tensors, which the JSON names: torch.export.load(FILE).module()(**tensors).
+    Its inputs are plain tensors, which the JSON file describes. To run it:
+    torch.export.load(FILE).module()(**tensors).
     """
     from grass_gnn.api.export import export_model
     from grass_gnn.evaluation.trained import load_model
 
     beside = export_model(load_model(run), output)
-    err.print(f"Written to {output}; its inputs are described in {beside}.")
+    err.print(f"Exported to {output}; its inputs are described in {beside}.")

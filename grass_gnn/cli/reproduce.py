@@ -33,7 +33,7 @@ EXAMPLES = examples(
     "grass-gnn reproduce zinc-minutes --minutes 5 --data folder/zinc",
     "grass-gnn reproduce lrgb --budget paper --seeds 8 --cluster auto --threads 8 --gpus 1",
 )
-LIMITS = "Limits of each run"
+LIMITS = "Limits per run"
 MACHINES = "Machines"
 
 
@@ -44,51 +44,51 @@ def _limit(text: str, least: float) -> Any:
 def reproduce(
     experiment: Annotated[
         str | None,
-        typer.Argument(help="Name of a table or figure; all are listed if none is given."),
+        typer.Argument(help="Table or figure of the paper; lists all of them by default."),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(help="Runs of each row, from seed 0 on.", min=1, metavar="N")
+        int, typer.Option(help="Number of runs per row, with seeds 0, 1, ….", min=1, metavar="N")
     ] = 1,
-    cells: Annotated[
-        str | None, typer.Option(help="Only some rows, by name.", metavar=NAMES)
-    ] = None,
+    cells: Annotated[str | None, typer.Option(help="Run only these rows.", metavar=NAMES)] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="Where runs and report go; runs/EXPERIMENT-BUDGET if not given.",
+            help="Folder of runs and report; runs/EXPERIMENT-BUDGET by default.",
             metavar="FOLDER",
         ),
     ] = None,
     budget: Annotated[
         str,
         typer.Option(
-            help="Seconds a run, about an hour a run, or all that the paper did.",
+            help="Seconds per run, about an hour per run, or the paper's settings.",
             metavar="smoke|hour|paper",
             rich_help_panel=LIMITS,
         ),
     ] = "hour",
-    epochs: Annotated[int | None, _limit("Epochs a run.", 1)] = None,
+    epochs: Annotated[int | None, _limit("Epochs per run.", 1)] = None,
     minutes: Annotated[
-        float | None, _limit("Training time of a run, instead of epochs.", 0.01)
+        float | None, _limit("Training time per run in minutes, instead of epochs.", 0.01)
     ] = None,
-    layers: Annotated[int | None, _limit("At most so many layers.", 1)] = None,
-    graphs: Annotated[int | None, _limit("At most so many graphs of each split.", 2)] = None,
-    passes: Annotated[int | None, _limit("At most so many passes for norm statistics.", 0)] = None,
-    rewirings: Annotated[int | None, _limit("At most so many evaluations of a model.", 1)] = None,
-    batch_size: Annotated[
-        int | None, _limit("At most so many graphs a step: short runs take more.", 1)
+    layers: Annotated[int | None, _limit("Maximum number of layers.", 1)] = None,
+    graphs: Annotated[int | None, _limit("Maximum number of graphs per split.", 2)] = None,
+    passes: Annotated[
+        int | None, _limit("Maximum number of passes for norm statistics.", 0)
     ] = None,
+    rewirings: Annotated[
+        int | None, _limit("Maximum number of rewirings per evaluation.", 1)
+    ] = None,
+    batch_size: Annotated[int | None, _limit("Maximum batch size.", 1)] = None,
     data: RawFiles = None,
     generate: Generate = None,
     threads: Annotated[
         int | None,
-        typer.Option(help="Threads of each run.", min=1, metavar="N", rich_help_panel=MACHINES),
+        typer.Option(help="Threads per run.", min=1, metavar="N", rich_help_panel=MACHINES),
     ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
-            help="Run on a Ray cluster: its address, auto (the one here), or local.",
+            help="Run on a Ray cluster: its address, auto (the one of this machine), or local.",
             metavar="ADDRESS",
             rich_help_panel=MACHINES,
         ),
@@ -96,7 +96,7 @@ def reproduce(
     gpus: Annotated[
         float,
         typer.Option(
-            help="On a cluster: GPUs of each run, or a share of one.",
+            help="On a cluster: GPUs (or fraction of one) per run.",
             min=0,
             metavar="N",
             rich_help_panel=MACHINES,
@@ -104,10 +104,10 @@ def reproduce(
     ] = 0,
     json: ResultsAsJson = False,
 ) -> None:
-    """Run a table or figure of the paper, within a budget, beside the published numbers.
+    """Reproduce a table or figure of the paper within a budget, next to the published numbers.
 
-    Finished runs are kept: the same command goes on where it was stopped, and tries failed runs
-    again. A run that fails does not stop the others.
+    Finished runs are kept: the same command resumes an interrupted experiment and repeats failed
+    runs. A run that fails does not stop the others.
     """
     from grass_gnn.experiments.budget import make_budget
     from grass_gnn.experiments.catalogue import experiment as find_experiment
@@ -179,7 +179,7 @@ def _theory(folder: Path, json: bool) -> None:
 
 
 def _show(advance: Advance) -> None:
-    """A line about a run that is over."""
+    """Print one line about a finished run."""
     told = f"[red]failed:[/] {plain(advance.error)}" if advance.error else f"{advance.score:.4f}"
     left = f", about {_duration(advance.seconds_left)} left" if advance.done < advance.total else ""
     err.print(plain(f"[{advance.done}/{advance.total}] {advance.job.name}: ") + f"{told}{left}")
@@ -199,8 +199,8 @@ def _list(json: bool) -> None:
     if json:
         print_json({name: list(e.cells) for name, e in found.items()} | {THEORY: []})
         return
-    table = Table("experiment", "runs", "what it is")
+    table = Table("experiment", "runs", "description")
     for name, e in found.items():
         table.add_row(name, str(len(e.cells)), e.title)
-    table.add_row(THEORY, "", "The appendix's claims about random graphs, on sampled ones")
+    table.add_row(THEORY, "", "The appendix's claims about random graphs, checked by simulation")
     print_table(table)

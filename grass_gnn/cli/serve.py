@@ -24,19 +24,19 @@ def serve(
         str, typer.Option(help="Address to listen on.", metavar="ADDRESS")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="Port; 0 takes any free one.", min=0, max=65535, metavar="N")
+        int, typer.Option(help="Port; 0 for any free port.", min=0, max=65535, metavar="N")
     ] = 8321,
     open_browser: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
     rewirings: Rewirings = 16,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Raw files of a benchmark of other graphs; the run's own if not given.",
+            help="Raw files of the benchmark; those of the run by default.",
             metavar="FOLDER",
         ),
     ] = None,
 ) -> None:
-    """Look at a model in a browser: paste SMILES, see predictions, attention and rewirings."""
+    """Explore a model in the browser: paste SMILES, see predictions, attention and rewirings."""
     try:
         from grass_gnn.serve.app import make_app
         from grass_gnn.serve.card import model_card
@@ -59,7 +59,7 @@ def serve(
     name = run.resolve().name if run.exists() else str(run)
     app = make_app(view, name, model_card(models, view), host)
     if not is_loopback(host):
-        say(f"Warning: whoever reaches {host} over the network can use this page.")
+        say(f"Warning: anyone who can reach {host} over the network can use this page.")
     out.print(f"The page is at [bold]{plain(address.url)}[/]. Ctrl-C ends it.")
     if open_browser:
         _open(address.url)

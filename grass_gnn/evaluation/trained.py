@@ -174,7 +174,7 @@ def single_graphs(graphs: Graphs) -> list[Data]:
         return graphs.to_data_list()
     if isinstance(graphs, Data):
         return [graphs]
-    found = []
+    found: list[Data] = []
     for one in graphs:
         found += one.to_data_list() if isinstance(one, Batch) else [one]
     return found
