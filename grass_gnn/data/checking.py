@@ -65,7 +65,7 @@ def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) ->
 
 def check_sizes(graphs: Sequence[Data]) -> tuple[Tensor, Tensor]:
     """Number of nodes [B] and edges [B] of each graph; there must be at least one graph."""
-    from torch_geometric.data import Batch, Data
+    from torch_geometric.data import Data
 
     if not len(graphs):
         raise GrassError("There are no graphs: a dataset needs at least one.")
@@ -93,6 +93,8 @@ def check_sizes(graphs: Sequence[Data]) -> tuple[Tensor, Tensor]:
 
 def has_several_graphs(data: Data) -> bool:
     """Whether this is a ``Batch``, or ``data.batch`` assigns the nodes to several graphs."""
+    from torch_geometric.data import Batch
+
     batch = data.get("batch")
     if isinstance(data, Batch) or not isinstance(batch, Tensor):
         return isinstance(data, Batch)
