@@ -35,7 +35,7 @@ def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
     (tmp_path / "zinc").mkdir()
     assert load_model("zinc").folder == SHIPPED / "zinc"  # a folder without a run is none
     shutil.copy(SHIPPED / "zinc" / "config.json", tmp_path / "zinc")
-    with pytest.raises(GrassError, match="zinc holds no trained model"):
+    with pytest.raises(GrassError, match="zinc contains no trained model"):
         load_model("zinc")
 
 
