@@ -63,7 +63,7 @@ class Encoding(ABC):
     """Whether the encodings of the input edges of a single large graph are worth keeping."""
 
     attr_name: ClassVar[str] = ""
-    """Name under which the PyG transform writes node encodings unless told otherwise."""
+    """Name under which the PyG transform writes node encodings by default."""
 
     def __init__(self, degrees: Degrees = "none") -> None:
         self.degrees = degrees
