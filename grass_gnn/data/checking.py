@@ -52,7 +52,7 @@ def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) ->
     try:
         if "added_edge_mask" in data:
             raise GrassError(
-                "The graph was rewired by AddRandomRegularEdges, but a dataset is rewired again for "
+                "The graph was rewired by AddRandomRegularEdges, but datasets are rewired for "
                 "every batch: leave out that transform."
             )
         return check_graphs(data, config, targets=targets)
