@@ -384,7 +384,11 @@ class EvaluationConfig(Section):
     rewirings: Annotated[int, Field(ge=1, le=MOST_REWIRINGS)] = Field(
         10, description="Number of random rewirings that each graph is evaluated with."
     )
-    every: Annotated[int, Field(ge=1)] = Field(1, description="Epochs between validations.")
+    every: Annotated[int, Field(ge=1)] = Field(
+        1,
+        description="Epochs between validations. Each one collects norm statistics from 2,000 "
+        "training graphs or more (or all), which takes at most the forward pass of an epoch.",
+    )
     streamed_above: Annotated[int, Field(ge=0)] = Field(
         4_000_000,
         description="A single graph with more edges than this (including added ones) is "
