@@ -322,4 +322,4 @@ def test_what_cannot_be_shared_out_is_refused(tmp_path, monkeypatch, capsys):
         train(chosen, prepared, tmp_path / "run", RunOptions(devices=2))
     assert not (tmp_path / "run").exists()
     assert main(["train", "example", "--folds", "2", "--devices", "2"]) == 1
-    assert "Folds" in capsys.readouterr().err
+    assert "--folds" in capsys.readouterr().err
