@@ -7,8 +7,11 @@ from typing import Any
 
 from grass_gnn import api, uncertainty
 
+_RENAMED = {"Start": "Pretrained", "tune_table": "tune"}
+
 
 def __getattr__(name: str) -> Any:
+    name = _RENAMED.get(name, name)
     for package in (api, uncertainty):
         if name in package.__all__:
             warnings.warn(

@@ -74,8 +74,9 @@ def require_local(config: EncodingConfig, purpose: str) -> None:
 
 
 # Imported when first used, because PyG takes seconds.
-_TRANSFORMS = ("AddDecomposedRRWP", "AddDegree", "AddLaplacianPE", "AddRRWP")
-__getattr__, *_ = lazy_names(__name__, {"transforms": _TRANSFORMS})
+__getattr__, *_ = lazy_names(
+    __name__, {"transforms": ("AddDecomposedRRWP", "AddDegree", "AddLaplacianPE", "AddRRWP")}
+)
 
 __all__ = [
     "ENCODINGS",
