@@ -1,12 +1,12 @@
 """Training throughput of one process and of two, on batches of molecule-like graphs.
 
-    python benchmarks/distributed.py                              # the ZINC preset, as it is
+    python benchmarks/distributed.py                              # the ZINC preset
     python benchmarks/distributed.py --layers 8 --batch 64 --epochs 2 --graphs 256
 
-The same run each time, with ``RunOptions(devices=)``: one process of one thread, one of as many as
-there are to be processes, and as many processes of one thread each. An epoch includes loading,
-rewiring, forward, backward, the sums over processes and the optimiser, and neither validation nor
-the start of processes; the first epoch is not counted. Ratios within this run are what to compare.
+Compares the same run, with ``RunOptions(devices=)``, with one process of one thread, one process of
+several threads, and as many processes of one thread each. An epoch includes loading, rewiring,
+forward, backward, communication and the optimiser, but neither validation nor the start of
+processes; the first epoch is not counted. Compare ratios within one run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> float:
-    """Graphs a second of one run, in this process and those it starts."""
+    """Graphs per second of one run, in this process and those it starts."""
     torch.set_num_threads(options.threads)
     logging.disable()
     config = GRASSConfig.preset("zinc").override(settings(options))
@@ -61,7 +61,7 @@ def measure(options: argparse.Namespace, folder: Path) -> float:
 
 
 def run(options: argparse.Namespace, devices: int, threads: int) -> float:
-    """The same in a process of its own."""
+    """The same in a separate process."""
     given = [
         f"--{name}={getattr(options, name)}" for name in ("layers", "batch", "epochs", "graphs")
     ]
@@ -78,13 +78,15 @@ def main() -> None:
     )
     parser.add_argument("--layers", type=int, default=49)
     parser.add_argument(
-        "--batch", type=int, default=200, help="graphs of a batch, in all processes"
+        "--batch", type=int, default=200, help="graphs per batch, over all processes"
     )
     parser.add_argument("--epochs", type=int, default=2, help="that are counted")
     parser.add_argument("--graphs", type=int, default=1000, help="of an epoch")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--apart", action="store_true", help="training.synchronise = false")
-    parser.add_argument("--devices", type=int, help="measure here, with so many processes")
+    parser.add_argument(
+        "--devices", type=int, help="measure in this process, with this many processes"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

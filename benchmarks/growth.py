@@ -2,8 +2,8 @@
 
     python benchmarks/growth.py --nodes 10000 100000 1000000
 
-4 layers of width 32, mean degree 10, r = 3, k = m = 16. The eigenvectors are random numbers: a step
-takes as long with them as with true ones, whose computation is measured elsewhere.
+4 layers of width 32, mean degree 10, r = 3, k = m = 16. The eigenvectors are random numbers,
+since a step takes the same time with any; their computation is measured elsewhere.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def exponent(rows: list[dict[str, Any]], what: str) -> float:
 
 def run(sizes: list[int], repeats: int) -> dict[str, Any]:
     rows = []
-    for size in sizes:  # each in a process of its own, for its peak memory
+    for size in sizes:  # in separate processes, for their peak memory
         command = [sys.executable, __file__, "--only", str(size), "--repeats", str(repeats)]
         environment = {**os.environ, "THP_MEM_ALLOC_ENABLE": "1"}  # as the command grass-gnn does
         output = subprocess.run(

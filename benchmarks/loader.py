@@ -1,9 +1,9 @@
 """Time of a batch of 200 ZINC graphs (r = 6, k = 32): our loader, and PyG's with transforms.
 
-Both do the same work on one core: rewire each graph anew and encode all of its edges. For PyG's
+Both do the same work on one core: rewire each graph and encode all of its edges. For PyG's
 ``DataLoader`` the graphs are prepared by ``AddRRWP`` (a pre_transform) and rewired one by one by
-``AddRandomRegularEdges`` (a transform); turning its batch into one that the model takes
-(self-loops, sorting) is timed apart.
+``AddRandomRegularEdges`` (a transform); converting its batch for the model
+(self-loops, sorting) is timed separately.
 
     python benchmarks/loader.py --data folder/zinc
     python benchmarks/loader.py --json                # molecule-like graphs, generated
@@ -51,7 +51,7 @@ class Rewired(torch.utils.data.Dataset):
 
 
 def molecule_like(generator: torch.Generator) -> Data:
-    """A random tree of about 23 atoms with a few rings closed: the size and sparsity of ZINC."""
+    """A random tree of about 23 atoms with a few rings, of the size and sparsity of ZINC."""
     n = int(torch.randint(16, 31, (1,), generator=generator))
     parent = [int(torch.randint(max(0, i - 3), i, (1,), generator=generator)) for i in range(1, n)]
     rings = [(i, i + 5) for i in range(0, n - 5, 8)]
@@ -66,7 +66,7 @@ def molecule_like(generator: torch.Generator) -> Data:
 
 
 def median_milliseconds(batches: Iterator[Any], repeats: int) -> float:
-    """Median time to get a batch, after one to warm up."""
+    """Median time per batch, after one warm-up batch."""
     next(batches)
     times = []
     for _ in range(repeats):
@@ -85,9 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument(
-        "--data", help="folder with ZINC's raw files; generated graphs if not given"
-    )
+    parser.add_argument("--data", help="folder of ZINC's raw files (default: generated graphs)")
     parser.add_argument("--repeats", type=int, default=20, help="batches that are timed")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
@@ -129,7 +127,7 @@ def main() -> None:
     print(f"A batch of {BATCH_SIZE} graphs, one core ({result['data']}):")
     print(f"  our loader               {ours:8.2f} ms   (at most {MAX_MILLISECONDS:g})")
     print(f"  PyG DataLoader           {theirs:8.2f} ms   {theirs / ours:.1f} times as long")
-    print(f"  … as the model takes it  {complete:8.2f} ms   {complete / ours:.1f} times as long")
+    print(f"  … converted for model    {complete:8.2f} ms   {complete / ours:.1f} times as long")
 
 
 if __name__ == "__main__":

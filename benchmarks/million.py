@@ -1,13 +1,13 @@
-"""One epoch by parts and an evaluation of one large graph: 10⁴ to 10⁶ nodes, 10 edges a node.
+"""An epoch on parts and an evaluation of one large graph: 10⁴ to 10⁶ nodes, 10 edges per node.
 
     python benchmarks/million.py                              # all sizes
     python benchmarks/million.py --nodes 10000 100000         # the smaller ones
     python benchmarks/million.py --sampling neighbour
 
-4 layers of width 32, r = 3, k = m = 16. The graph is a stochastic block model of eight communities,
-to be told from noisy features. Preparation, and training with evaluation, run in processes of their
-own for their peak memory. Seconds are those of the processors and of the clock: with one thread
-(OMP_NUM_THREADS=1) the former do not depend on what else the machine does.
+4 layers of width 32, r = 3, k = m = 16. The graph is a stochastic block model of eight communities
+with noisy features. Preparation, and training with evaluation, run in separate processes for their
+peak memory. Both CPU time and wall-clock time are printed; with one thread (OMP_NUM_THREADS=1), CPU
+time does not depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def config_of(sampling: str) -> GRASSConfig:
 
 
 def block_model(num_nodes: int) -> Data:
-    """Every node draws five partners, each in its own community with probability ½."""
+    """Every node draws five neighbours, each from its own community with probability ½."""
     generator = torch.Generator().manual_seed(0)
     head = torch.arange(num_nodes).repeat_interleave(5)
     anywhere = torch.randint(num_nodes, (len(head),), generator=generator)
@@ -169,7 +169,7 @@ def main() -> None:
         print(f"{row['nodes']:,} nodes, {row['edges']:,} edges, accuracy {row['accuracy']:.3f}")
         for phase in PHASES:
             print(
-                f"  {phase:12} {row[f'{phase}_seconds']:9.1f} s of processors "
+                f"  {phase:12} {row[f'{phase}_seconds']:9.1f} s CPU "
                 f"{row[f'{phase}_clock']:9.1f} s {row[f'{phase}_peak_mb']:9,.0f} MB"
             )
     for phase, found in result["exponents"].items():

@@ -1,11 +1,11 @@
-"""Molecules a second that ``predict`` reads, encodes and predicts under one rewiring.
+"""Molecules per second that ``predict`` reads, encodes and predicts with one rewiring.
 
-    python benchmarks/predict.py --table molecules.csv        # a column smiles; 10,000 rows of it
-    python benchmarks/predict.py                              # our example's molecules, repeated
+    python benchmarks/predict.py --table molecules.csv        # 10,000 rows with a column smiles
+    python benchmarks/predict.py                              # the example table, repeated
 
-Two models: the one that ``train`` makes of 10,000 molecules by default, and the 49 layers of the
-ZINC preset; trained for a single epoch, since only their speed counts. The first 1,000 rows warm up
-what a process needs once. With ``--growth``, also the peak memory for ten times as many rows.
+Two models: the default of ``train`` for 10,000 molecules, and the 49 layers of the ZINC preset,
+both trained for a single epoch, since only their speed matters. The first 1,000 rows are a warm-up.
+With ``--growth``, also the peak memory for ten times as many rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MODELS = {"default": (default_settings(ROWS, 23.0), 1000.0), "49 layers": (DEEP,
 
 
 def main() -> None:
-    """Print the rates, and what they must be."""
+    """Print the rates and the required ones."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", type=Path, help="CSV with a column smiles")
     parser.add_argument("--growth", action="store_true")
@@ -65,13 +65,13 @@ def main() -> None:
 
 
 def in_process(run: Path, table: Path, rows: int) -> dict[str, float]:
-    """Measure in a process of its own, so that its peak memory is its own."""
+    """Measure in a separate process, for its peak memory."""
     command = [sys.executable, __file__, "--measure", str(run), str(table), str(rows)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def measure(run: str, table: str, rows: int) -> dict[str, float]:
-    """Rows a second, and the peak memory of the process (that of its readers aside)."""
+    """Rows per second, and the peak memory of the process (without its readers)."""
     models = [load_model(run)]
     out = Path(run) / "out.csv"
     predict_table(models, Path(run).parent / "few.csv", out, rewirings=1)
@@ -89,7 +89,7 @@ def read_smiles(table: Path | None) -> list[str]:
 
 
 def write_table(path: Path, smiles: list[str], rows: int) -> Path:
-    """So many molecules, over and over, with some number to learn."""
+    """Write a table with this many molecules, repeated as needed, and some number to learn."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["smiles", "y"])

@@ -2,8 +2,8 @@
 
     python benchmarks/rewiring.py [--graphs 200] [--nodes 23] [--r 6] [--k 32] [--json]
 
-The graphs are as large as ZINC's molecules: a path with a few more bonds. Both ways call the same
-functions with the same seeds and give the same edges and numbers, which is checked. One thread.
+The graphs have the size of ZINC's molecules: a path with a few more bonds. Both ways call the same
+functions with the same seeds; the script checks that they give the same result. One thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def molecule(num_nodes: int, generator: torch.Generator) -> Tensor:
 def rewire(
     edges: Tensor, transition: Tensor, ptr: Tensor, seeds: Tensor, r: int, k: int
 ) -> tuple[Tensor, Tensor, float]:
-    """Present edges, self-loops and added edges with their encodings, and the time to draw them."""
+    """Input edges, self-loops and added edges with their encodings, and the time to draw them."""
     start = time.perf_counter()
     added = random_regular_edges(ptr, r, seeds)
     drawn = time.perf_counter() - start
@@ -44,7 +44,7 @@ def rewire(
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:
-    """Median time of some calls, after one to warm up."""
+    """Median time of several calls, after one warm-up call."""
     work()
     times = []
     for _ in range(repeats):

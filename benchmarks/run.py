@@ -1,4 +1,4 @@
-"""All benchmarks: prints the ratios, writes results/benchmarks.json and docs/performance.{md,png}.
+"""Run all benchmarks; write results/benchmarks.json and docs/performance.{md,png}.
 
 python benchmarks/run.py            # about half an hour on two cores
 python benchmarks/run.py --quick    # without the compiled reference and the million nodes
@@ -40,7 +40,7 @@ NAMES = {
 
 
 def run_script(name: str, *arguments: str) -> dict[str, Any]:
-    """The JSON that another benchmark prints."""
+    """Run another benchmark and read the JSON that it prints."""
     command = [sys.executable, str(Path(__file__).with_name(name)), "--json", *arguments]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(output[output.index("{") :])
@@ -93,7 +93,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """Step times, and how time and memory grow."""
+    """Plot step times, and how time and memory grow."""
     figure, axes = plt.subplots(
         1, 3, figsize=(11, 3.4), layout="constrained", width_ratios=[2.2, 1, 1]
     )

@@ -1,4 +1,4 @@
-"""Batches of the paper's shapes, made on the spot, and the models that run on them."""
+"""Generated batches with the shapes of the paper's datasets, and models for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grass_gnn.testing import random_features, random_input
 
 
 class Case(NamedTuple):
-    """A preset, how many of its graphs a batch holds, and settings that make it fit."""
+    """A preset, the number of graphs per batch, and settings that make it fit."""
 
     preset: str
     graphs: int

@@ -1,13 +1,12 @@
-"""A training step and inference of whole models: fused, plain, compiled, and GPS beside them.
+"""Training step and inference of whole models: fused, plain, compiled, and GPS for comparison.
 
     python benchmarks/steps.py zinc --contestants native reference gps
     python benchmarks/steps.py zinc --layers 12 --contestants native compiled
 
-Every contestant runs in a process of its own, so that its peak memory is its own: the figure is
-the increment over the process with batches and model in place. Contestants take turns for some
-rounds, and the fastest round of each counts: what else a machine does in the meantime slows one
-round, not all. Steps include embedding, head, loss and optimiser, but not the loader
-(benchmarks/loader.py).
+Every contestant runs in a separate process. Memory is the increase over the process with batches
+and model in place. Contestants take turns for several rounds, and the fastest round of each counts,
+since other work on the machine slows down some rounds, but not all. Steps include embedding, head,
+loss and optimiser, but not the loader (benchmarks/loader.py).
 """
 
 from __future__ import annotations
@@ -70,7 +69,9 @@ def measure(name: str, contestant: str, repeats: int, layers: int | None) -> dic
     torch.manual_seed(0)
     model = make_model(config)
     if contestant == "compiled":
-        for layer in model.layers.layers:  # as fast as all of them as one graph, minutes sooner
+        for layer in (
+            model.layers.layers
+        ):  # as fast as compiling all layers at once, but compiles minutes sooner
             layer.compile(fullgraph=True, dynamic=True)
     optimizer = make_optimizer(model, config.training)
     numbers = iter(range(10**9))
@@ -122,7 +123,7 @@ def compete(
     rounds: int = ROUNDS,
     layers: int | None = None,
 ) -> dict[str, Any]:
-    """The fastest of some rounds of every contestant, and their ratios."""
+    """The fastest of several rounds of every contestant, and their ratios."""
     results: dict[str, dict[str, Any]] = {}
     for number in range(rounds):
         for contestant in contestants:
@@ -134,14 +135,14 @@ def compete(
 
 
 def faster(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Training of the faster round, inference of the faster round."""
+    """The faster training and the faster inference of two rounds."""
     best = min(one, other, key=lambda result: result["step_seconds"])
     inference = "inference_graphs_per_second"
     return {**best, inference: max(one[inference], other[inference])}
 
 
 def run_contestant(name: str, contestant: str, repeats: int, layers: int | None) -> dict[str, Any]:
-    """Measure in a process of its own."""
+    """Measure in a separate process."""
     command = [sys.executable, __file__, name, "--only", contestant, "--repeats", str(repeats)]
     command += [] if layers is None else ["--layers", str(layers)]
     ops = "native" if contestant == "native" else "reference"
@@ -184,7 +185,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--layers", type=int, help="fewer than the preset has")
-    parser.add_argument("--only", choices=CONTESTANTS, help="one contestant, here, as JSON")
+    parser.add_argument(
+        "--only", choices=CONTESTANTS, help="measure one contestant in this process and print JSON"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.only:

@@ -1,6 +1,6 @@
-"""Node labels of a NetworkX graph, most of which are not known.
+"""Classify the nodes of a NetworkX graph from a few labels.
 
-In Zachary's karate club of 34 members, the sides of some are told, those of the others found.
+In Zachary's karate club of 34 members, predict the side of each member from those of some others.
 Run: python examples/club_of_two_leaders.py
 """
 
@@ -25,7 +25,7 @@ def main(epochs=60):
     for node in (0, 33, 8, 2):
         side = data.classes[int(mean[node, 0] > 0.5)]
         print(f"member {node}: {side} ({mean[node, 0]:.2f} ± {std[node, 0]:.2f})")
-    print(f"{100 * right:.0f} % of all members are on the right side")
+    print(f"{100 * right:.0f} % of all members are classified correctly")
     return float(right)
 
 

@@ -1,4 +1,4 @@
-"""Which nodes of a graph should be joined, and its nodes as input of a scikit-learn model.
+"""Link prediction, and node embeddings as input of a scikit-learn model.
 
 Run: python examples/links_and_embeddings.py
 """
@@ -23,13 +23,15 @@ def main(epochs=20):
     mean, _ = predict_links(model, data, pairs, rewirings=4)
     within = (pairs[0] < SIZE) == (pairs[1] < SIZE)
     inside, across = mean[within].mean().item(), mean[~within].mean().item()
-    print(f"pairs that are not joined: {inside:.2f} within a group, {across:.2f} across")
+    print(
+        f"mean link probability of unconnected pairs: {inside:.2f} within a group, {across:.2f} across"
+    )
 
     nothing_asked = link_question(data, torch.empty(2, 0, dtype=torch.int64))
     x = model.embed([nothing_asked], level="node").numpy()  # [n, d]
     groups = [int(node >= SIZE) for node in graph]
     accuracy = cross_val_score(LogisticRegression(max_iter=1000), x, groups).mean()
-    print(f"groups found from node embeddings: {100 * accuracy:.0f} %")
+    print(f"accuracy of groups predicted from node embeddings: {100 * accuracy:.0f} %")
     return inside, across, accuracy
 
 

@@ -1,4 +1,4 @@
-"""Molecules from a CSV to predictions with error bars.
+"""From a CSV of molecules to predictions with error bars.
 
 Run: python examples/molecules_from_csv.py
 """

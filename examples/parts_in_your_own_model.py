@@ -1,6 +1,6 @@
-"""The parts of GRASS in a PyG model of one's own: encodings, rewiring and the attention.
+"""The parts of GRASS in your own PyG model: encodings, rewiring and attention.
 
-Classifies random graphs by whether they hold a triangle.
+Classifies random graphs by whether they contain a triangle.
 Run: python examples/parts_in_your_own_model.py
 """
 
@@ -47,8 +47,7 @@ def random_graph(transform):
 
 def main(epochs=15, graphs=400):
     torch.manual_seed(0)
-    # Once for each graph: degrees and random walks of the graph itself;
-    # at every reading: a fresh random regular graph on top of it.
+    # Degrees and random walks are computed once; random edges are drawn every time.
     encode = Compose([AddDegree(), AddRRWP(STEPS)])
     rewire = AddRandomRegularEdges(2)
     dataset = [random_graph(encode) for _ in range(graphs)]
@@ -67,7 +66,7 @@ def main(epochs=15, graphs=400):
         correct += int((model(rewire(batch)).argmax(1) == batch.y).sum())
     accuracy = correct / len(test)
     share = sum(data.y for data in test) / len(test)
-    print(f"test accuracy {accuracy:.2f} (always the same answer: {max(share, 1 - share):.2f})")
+    print(f"test accuracy {accuracy:.2f} (majority class: {max(share, 1 - share):.2f})")
     return accuracy
 
 

@@ -1,4 +1,4 @@
-"""Penalised logP of a few molecules, by the trained model that comes with the package.
+"""Predict the penalised logP of a few molecules with the trained model from the package.
 
 Run: python examples/predict_with_the_shipped_model.py
 """
@@ -13,7 +13,7 @@ MOLECULES = {  # and their true values
 
 
 def main():
-    read = MoleculeReader("zinc", canonical_order=True)  # one answer for all ways to write it
+    read = MoleculeReader("zinc", canonical_order=True)  # the same for every SMILES of a molecule
     graphs = [read(smiles).data for smiles in MOLECULES]
     mean, std = load_model("zinc").predict(graphs, rewirings=16, deterministic=True)
     for (smiles, true), value, spread in zip(MOLECULES.items(), mean, std, strict=True):

@@ -1,4 +1,4 @@
-"""A preset of the paper on a batch of PyG graphs. Run: python examples/preset_on_a_batch.py"""
+"""A preset of the paper applied to PyG graphs. Run: python examples/preset_on_a_batch.py"""
 
 import torch
 from torch_geometric.data import Batch, Data
@@ -24,10 +24,10 @@ def main():
     model.pooling.set_scales(23.2, 49.8, 2 * 6 * 23.2)  # training sets these from its graphs
     batch = Batch.from_data_list([ring(0, 5), ring(0, 6), ring(2, 7)])
     with torch.no_grad():
-        first, second = model(batch), model(batch)  # encoded on the way, rewired anew each time
+        first, second = model(batch), model(batch)  # encoded and rewired in each call
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
     for number, (a, b) in enumerate(zip(first, second, strict=True)):
-        print(f"graph {number}: {a.item():+.4f} under one rewiring, {b.item():+.4f} under another")
+        print(f"graph {number}: {a.item():+.4f} with one rewiring, {b.item():+.4f} with another")
     return first, second
 
 

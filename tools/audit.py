@@ -1,4 +1,4 @@
-"""Look for known vulnerabilities in the locked packages; say so if nobody could be asked."""
+"""Look for known vulnerabilities in the locked packages, with pip-audit."""
 
 import json
 import re
@@ -11,21 +11,21 @@ LOCK = Path(__file__).parents[1] / "requirements.lock"
 
 
 def locked_packages(text: str) -> list[str]:
-    """``name==version`` of each package; a + is followed by a build, which no database knows."""
+    """``name==version`` of each package, without local build tags (+cpu), which databases lack."""
     return re.findall(r"^([\w.-]+==[^\s+\\]+)", text, flags=re.MULTILINE)
 
 
 def verdict(answer: str, errors: str) -> tuple[str, int]:
-    """A sentence about what pip-audit found, and the code to exit with."""
+    """Summary of what pip-audit found, and the exit code."""
     try:
         packages = json.loads(answer)["dependencies"]
     except (ValueError, KeyError):
         reason = (errors.strip().splitlines() or ["no answer"])[-1]
-        return f"pip-audit could not ask its service, nothing was audited: {reason}", 2
+        return f"pip-audit could not reach its service, nothing was audited: {reason}", 2
     asked = [package for package in packages if "skip_reason" not in package]
     found = [(p["name"], p["version"], v["id"]) for p in asked for v in p["vulns"]]
-    if not asked:  # a mirror without the service answers so, and pip-audit calls it success
-        return "pip-audit could not ask its service: nothing was audited.", 2
+    if not asked:  # pip-audit reports success if its service knows none of the packages
+        return "pip-audit could not reach its service: nothing was audited.", 2
     left_out = f", {len(packages) - len(asked)} unknown to it" if len(asked) < len(packages) else ""
     if found:
         return "\n".join(f"{name} {version}: {known}" for name, version, known in found), 1

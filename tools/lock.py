@@ -1,7 +1,7 @@
-"""Write ``requirements.lock``: every package of the tested environment, with the hash of its file.
+"""Write ``requirements.lock``: every package of the tested environment, with its hash.
 
-pip itself resolves what ``pyproject.toml`` and ``constraints.txt`` ask for, with the indexes of
-whoever runs this; only names, versions and hashes are written, for this platform and Python.
+pip resolves ``pyproject.toml`` and ``constraints.txt`` with the configured package index. The file
+has names, versions and hashes for this platform and Python version.
 """
 
 import json

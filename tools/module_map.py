@@ -1,7 +1,7 @@
-"""Write ``docs/modules.md``: the folders of the package in their order, and what each file is for.
+"""Write ``docs/modules.md``: the folders of the package in order, and what each file is for.
 
-Everything comes from the code: first lines of docstrings, imports as they are, and the order of
-layers that ``pyproject.toml`` states and import-linter enforces.
+Everything is read from the code: first lines of docstrings, imports, and the order of layers in
+``pyproject.toml``, which import-linter enforces.
 
 python -m tools.module_map
 """
@@ -50,7 +50,7 @@ def first_line(file: Path) -> str:
 
 
 def picture(names: list[str]) -> str:
-    """A line for each layer from the top: what it imports, in its column; ``■`` is itself."""
+    """One line per layer, from the top, with a mark in the column of each layer it imports."""
     graph = grimp.build_graph("grass_gnn", cache_dir=None)
     width = max(len(name) for name in names)
     lines = []

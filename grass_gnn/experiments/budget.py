@@ -1,4 +1,4 @@
-"""How much of the paper's effort a reproduction spends, and how that is said beside its results."""
+"""Budgets: how far a reproduction is reduced, and how this is shown with its results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grass_gnn.training.run import Run, train
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits on a run; what is not limited is as published."""
+    """Limits on a run. Without a limit, the published setting is used."""
 
     name: str = "paper"
     epochs: int | None = None
@@ -34,7 +34,7 @@ class Budget:
     batch_size: int | None = None  # at most: more steps for the same epochs
 
     def apply(self, config: GRASSConfig) -> GRASSConfig:
-        """A configuration within the budget (epochs that follow from minutes are set later)."""
+        """The configuration within the budget (epochs that follow from minutes are set later)."""
         changes: dict[str, Any] = {}
         evaluation, model = config.evaluation, config.model
         if self.layers is not None:
@@ -46,7 +46,7 @@ class Budget:
         passes, rewirings = evaluation.statistics_passes, evaluation.rewirings
         passes = passes if self.passes is None else min(passes, self.passes)
         rewirings = rewirings if self.rewirings is None else min(rewirings, self.rewirings)
-        # What gives the same each time is done once; other norms have no statistics to collect.
+        # Deterministic evaluations are done once; other norms have no statistics to collect.
         collects = model.architecture == "grass" and model.norm == "batch"
         changes["evaluation.statistics_passes"] = passes if collects else 0
         changes["evaluation.rewirings"] = 1 if is_deterministic(config) else rewirings
@@ -70,7 +70,7 @@ class Budget:
         return "-".join(f"{value:g}{name}" for name, value in parts.items()) or "paper"
 
     def describe(self) -> str:
-        """The limits in words, to be printed beside every result."""
+        """The limits in words, shown with every result."""
         if self.is_paper:
             return "the paper's full budget"
         words = []
@@ -83,7 +83,7 @@ class Budget:
         if self.minutes is not None:
             words.append(f"as many epochs as take about {self.minutes:g} min")
         if self.graphs is not None:
-            words.append(f"at most {self.graphs:,} graphs a split")
+            words.append(f"at most {self.graphs:,} graphs per split")
         if self.passes is not None:
             words.append(f"norm statistics over at most {_count(self.passes, 'pass', 'passes')}")
         if self.rewirings is not None:
@@ -99,12 +99,12 @@ BUDGETS = {
 
 
 def make_budget(name: str, **limits: float | None) -> Budget:
-    """A named budget, with other limits where they are given."""
+    """A named budget, with some of its limits changed."""
     if name not in BUDGETS:
         raise GrassError(f"There is no budget {name!r}{suggest(name, list(BUDGETS))}")
     given: dict[str, Any] = {key: value for key, value in limits.items() if value is not None}
     if "epochs" in given and "minutes" in given:
-        raise GrassError("A budget has either --epochs or --minutes: one follows from the other.")
+        raise GrassError("Give either --epochs or --minutes, not both: one follows from the other.")
     if "epochs" in given:
         given["minutes"] = None
     elif "minutes" in given:
@@ -121,7 +121,7 @@ def is_deterministic(config: GRASSConfig) -> bool:
 
 
 def first_graphs(data: PreparedData, count: int) -> PreparedData:
-    """At most so many graphs of each split, and a fingerprint that says so."""
+    """The first graphs of each split, with a fingerprint that says so."""
     if all(len(split) <= count for split in data.splits.values()):
         return data
     splits = {name: split.first(count) for name, split in data.splits.items()}
@@ -152,10 +152,10 @@ def count_parameters(config: GRASSConfig) -> int:
 
 
 def same_size(config: GRASSConfig, architecture: str, **changes: Any) -> GRASSConfig:
-    """A baseline with about as many parameters as ``config``: its width is chosen to fit.
+    """A baseline with about as many parameters as ``config``, by choice of its width.
 
     Args:
-        config: What to match.
+        config: The configuration whose size to match.
         architecture: Name of the baseline.
         changes: Further settings, by dotted name.
     """
@@ -174,7 +174,7 @@ def same_size(config: GRASSConfig, architecture: str, **changes: Any) -> GRASSCo
 def epochs_within(
     config: GRASSConfig, data: PreparedData, folder: Path, seconds: float, seed: int = 0
 ) -> int:
-    """Number of epochs that take about so many seconds, from one that is timed."""
+    """Number of epochs that take about this many seconds, estimated from one epoch."""
     trial = folder.with_name(folder.name + "-trial")
     shutil.rmtree(trial, ignore_errors=True)
     once = config.override(
@@ -192,6 +192,6 @@ def epochs_within(
 def train_for(
     config: GRASSConfig, data: PreparedData, folder: Path, seconds: float, seed: int = 0
 ) -> Run:
-    """Train for about so many seconds: one epoch is timed, then as many are planned as fit."""
+    """Train for about this many seconds: one epoch is timed, and the number of epochs follows."""
     epochs = epochs_within(config, data, folder, seconds, seed)
     return train(config.override({"training.epochs": epochs}), data, folder, RunOptions(seed=seed))

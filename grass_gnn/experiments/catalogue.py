@@ -1,4 +1,4 @@
-"""The experiments of ``ablations.toml``: cells, and the numbers of the paper they stand for."""
+"""The experiments of ``ablations.toml``: cells, and the numbers of the paper they reproduce."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Filling:
-    """Numbers of a table that an experiment measures: a kind of number, and where it stands."""
+    """Numbers of a table that an experiment measures: which quantity, and where in the table."""
 
     table: str
     measure: str
@@ -81,7 +81,7 @@ class Experiment:
 
 @cache
 def experiments() -> dict[str, Experiment]:
-    """All experiments, by name: those of the file, and each preset by itself."""
+    """All experiments, by name: those of the file, and one for each preset."""
     text = (resources.files("grass_gnn") / "experiments" / "ablations.toml").read_text("utf-8")
     found = {name: _experiment(name, values) for name, values in tomllib.loads(text).items()}
     for whole in [e for e in found.values() if all(c.preset == n for n, c in e.cells.items())]:

@@ -1,4 +1,4 @@
-"""What the paper's text says in numbers, computed from its tables, or from measured ones."""
+"""Quantitative claims of the paper's text, computed from its tables or from measured results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Lookup = Callable[[str, str, str], float | None]
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper with a number in it."""
+    """A quantitative statement of the paper."""
 
     text: str
     stated: str  # as the paper prints it
@@ -21,7 +21,7 @@ class Claim:
     compute: Callable[[Lookup], float | None]
 
     def shown(self, value: float | None) -> str:
-        """A computed number, written as the stated one is."""
+        """A computed number in the format of the stated one."""
         if value is None:
             return ""
         if self.unit == "rank":
@@ -31,12 +31,12 @@ class Claim:
 
 
 def published_value(table: str, row: str, column: str) -> float | None:
-    """The lookup of the paper's own numbers."""
+    """Look up a number of the paper's tables."""
     return published_table(table).cell(row, column).value
 
 
 def _reduction(table: str, row: str, than: tuple[str, str, str], column: str) -> Callable:
-    """By how many per cent a number is lower than another."""
+    """By how many per cent one number is lower than another."""
 
     def compute(value: Lookup) -> float | None:
         ours, other = value(table, row, column), value(*than)
@@ -59,7 +59,7 @@ def _change(table: str, row: str, column: str) -> Callable[[Lookup], float | Non
 
 
 def _at_least(parts: list[Callable[[Lookup], float | None]]) -> Callable[[Lookup], float | None]:
-    """The smallest of several numbers; none unless all are there."""
+    """The smallest of several numbers; None unless all are known."""
 
     def compute(value: Lookup) -> float | None:
         found = [part(value) for part in parts]
@@ -115,7 +115,7 @@ def _ranks() -> list[Claim]:
 
 
 def paper_claims() -> list[Claim]:
-    """All of them, in the paper's order."""
+    """All claims, in the order of the paper."""
     zinc, pascal = ("ablation-zinc", "MAE"), ("ablation-pascalvoc", "Macro F1")
     decomposed = "RRWP (32 steps) → D-RRWP (32 eigenpairs, 32 steps)"
     dense = "D-RRWP (128 eigenpairs, 128 steps) → RRWP (32 steps)"

@@ -1,4 +1,4 @@
-"""A grid of runs: cells × seeds, each in a folder of its own, resumable at any moment."""
+"""A grid of runs: cells × seeds, each in its own folder, resumable at any time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from grass_gnn.locks import locked
 
 GRID = "grid.json"
 
-# Does jobs, each in its folder, and says when one is done; in any order.
+# Runs jobs, each in its folder, in any order, and reports when one is done.
 Backend = Callable[[Sequence[tuple[Job, Path]]], Iterator[Job]]
 
 
 @dataclass(frozen=True)
 class Advance:
-    """One more run of a grid is over."""
+    """A run of a grid has finished or failed."""
 
     job: Job
     error: str | None
@@ -35,7 +35,7 @@ class Advance:
 
 
 def here(jobs: Iterable[tuple[Job, Path]]) -> Iterator[Job]:
-    """The simplest backend: one after the other, in this process."""
+    """The simplest backend: run jobs one after the other in this process."""
     for job, folder in jobs:
         run_job(job, folder)
         yield job
@@ -45,12 +45,12 @@ class Grid:
     """The runs of an experiment within a budget, in a folder.
 
     Args:
-        experiment: What to run; some of its cells, if not all are wanted.
-        folder: Where everything goes; a folder with the same experiment is gone on with.
+        experiment: The experiment to run, possibly with only some of its cells.
+        folder: Output folder; a folder with the same experiment is resumed.
         budget: The limits of each run.
         seeds: The seeds of each cell.
         source: Where the graphs come from.
-        threads: Of each run.
+        threads: Number of threads of each run.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Grid:
         self._check()
 
     def _check(self) -> None:
-        """Refuse a folder that holds something else, before anything is run."""
+        """Refuse a folder that belongs to something else, before anything is run."""
         for job in self.jobs:
             path = self.folder / job.place / CARD
             if path.is_file() and not _same(read_json(path), job.identity):
@@ -82,16 +82,16 @@ class Grid:
                 )
 
     def state(self, job: Job) -> str:
-        """How far a job is."""
+        """State of a job."""
         return state(self.folder / job.place)
 
     @property
     def pending(self) -> list[Job]:
-        """Jobs that are not finished; failed ones are tried again."""
+        """Unfinished jobs; failed ones are tried again."""
         return [job for job in self.jobs if self.state(job) != "finished"]
 
     def run(self, backend: Backend = here) -> Iterator[Advance]:
-        """Do what is not finished yet; each finished or failed run is told as it comes."""
+        """Run all unfinished jobs, and yield each one as it finishes or fails."""
         with locked(self.folder):
             yield from self._run(backend)
 
@@ -113,9 +113,9 @@ class Grid:
         self.write_results()
 
     def _planned(self, job: Job) -> Job:
-        """A job whose epochs follow from minutes, by the preset as it is timed here once.
+        """A job whose number of epochs follows from minutes, by timing the unchanged preset once.
 
-        Rows of an ablation are compared at the same number of epochs, as the paper does.
+        Rows of an ablation are compared at the same number of epochs, as in the paper.
         """
         if self.budget.minutes is None or self.experiment.equal_time:
             return job
@@ -131,7 +131,7 @@ class Grid:
         return replace(job, epochs=plan[preset])
 
     def write_results(self) -> None:
-        """Keep ``results.json``: what every run gave, without what depends on the machine."""
+        """Write ``results.json``: the results of all runs, without anything machine-dependent."""
         write_json(self.folder / RESULTS, list(collect_results(self.folder)))
 
 
@@ -161,7 +161,7 @@ def collect_results(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def open_grid(folder: str | Path) -> tuple[Experiment, Budget]:
-    """Experiment and budget of the grid in a folder."""
+    """Read the experiment and budget of the grid in a folder."""
     values = read_json(Path(folder) / GRID)
     return experiment(values["experiment"]), Budget(**values["budget"])
 

@@ -1,4 +1,4 @@
-"""One run of a grid: a cell with a seed and a budget, done anywhere, kept in a folder."""
+"""One run of a grid: a cell with a seed and a budget, stored in a folder."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Source:
     generate: tuple[int, int, int] | None = None
 
     def prepare(self, config: GRASSConfig) -> PreparedData:
-        """Read and encode them, or find them in the cache."""
+        """Read and encode the graphs, or take them from the cache."""
         return prepare_benchmark(config, self.folder, self.generate)
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a run needs to know, in plain values that travel between machines."""
+    """Everything a run needs, as plain values that can be sent to other machines."""
 
     experiment: str
     cell: Cell
@@ -55,17 +55,17 @@ class Job:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for messages."""
         return f"{self.cell.name}, seed {self.seed}"
 
     @property
     def place(self) -> str:
-        """Its folder within that of the grid."""
+        """Folder of the job, relative to that of the grid."""
         return f"{self.cell.name}/seed-{self.seed}"
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What makes another job another one; a number of epochs that was planned is kept."""
+        """What identifies a job; a planned number of epochs is not part of it."""
         return {
             "experiment": self.experiment,
             "cell": self.cell.name,
@@ -76,7 +76,7 @@ class Job:
         }
 
     def config(self) -> GRASSConfig:
-        """The configuration within the budget; baselines are as large as GRASS is there."""
+        """The configuration within the budget; baselines have the same size as GRASS."""
         cell = self.cell
         if cell.architecture is None:
             return self._within(cell.config())
@@ -102,10 +102,10 @@ def state(folder: Path) -> str:
 
 
 def run_job(job: Job, folder: Path) -> None:
-    """Train and evaluate, or go on where a stopped process left off; an error is kept in a file.
+    """Train and evaluate, or resume an interrupted run; an error is written to a file.
 
     Raises:
-        Interrupted: The process was asked to stop; a later call goes on.
+        Interrupted: The process was asked to stop; a later call resumes.
     """
     (folder / ERROR).unlink(missing_ok=True)
     try:
@@ -128,7 +128,7 @@ def _train(job: Job, folder: Path) -> None:
     resume = card is not None and bool(checkpoints(folder / "checkpoints"))
     epochs = config.training.epochs
     if job.budget.minutes is not None and job.epochs is None:
-        # The number that a stopped process had planned stays: its schedule depends on it.
+        # An interrupted run keeps its planned number of epochs: its schedule depends on it.
         epochs = card["epochs"] if card and resume else _plan(config, data, folder, job)
     config = config.override({"training.epochs": epochs})
     if not resume:
@@ -142,7 +142,7 @@ def _train(job: Job, folder: Path) -> None:
             "column": job.cell.column,
             "epochs": epochs,
             "parameters": count_parameters(config),
-            # As the paper stores RRWP: k dense float32 matrices a graph.
+            # As the paper stores RRWP: k dense float32 matrices per graph.
             "dense_rrwp_bytes": 4 * config.encoding.steps * int(sizes.square().sum()),
         },
     )

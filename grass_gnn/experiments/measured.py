@@ -1,4 +1,4 @@
-"""What the runs of a grid measured: read from their folders, averaged over seeds."""
+"""Results of the runs of a grid, read from their folders and averaged over seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIB, GIB = 2**20, 2**30
 
 @dataclass(frozen=True)
 class Measured:
-    """A number with its spread over seeds, or within the only run."""
+    """A number with its standard deviation over seeds, or within the only run."""
 
     mean: float
     spread: float | None
@@ -42,7 +42,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A finished run, as its folder tells it."""
+    """A finished run, read from its folder."""
 
     folder: Path
 
@@ -63,7 +63,7 @@ class RunRecord:
 
     @cached_property
     def curve(self) -> list[dict[str, float]]:
-        """The rows of ``metrics.csv``; what is missing in one is left out."""
+        """The rows of ``metrics.csv``, without missing values."""
         path = self.folder / "metrics.csv"
         if not path.is_file():
             return []
@@ -131,7 +131,7 @@ def average(runs: Sequence[RunRecord], name: str) -> Measured | None:
 
 @dataclass(frozen=True)
 class GridRecord:
-    """All that a grid's folder holds."""
+    """Everything in the folder of a grid."""
 
     folder: Path
     experiment: Experiment
@@ -158,7 +158,7 @@ class GridRecord:
         return cls(folder, experiment, budget, runs, failures, unfinished)
 
     def renamed(self, name: str) -> GridRecord:
-        """The same under another name, beside a grid of the same experiment."""
+        """The same grid under another name, to compare two grids of one experiment."""
         title = f"{self.experiment.title} ({self.folder.resolve().name})"
         return replace(self, experiment=replace(self.experiment, name=name, title=title))
 

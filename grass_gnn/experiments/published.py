@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, from ``paper_results.toml``."""
+"""The published numbers of the paper, from ``paper_results.toml``."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _table(name: str, values: dict) -> PublishedTable:
         above = parsed
 
     def by_column(key: str) -> dict:
-        """A list with an entry for each column, or one for all of them."""
+        """A list with one entry per column, or one entry for all of them."""
         entries = values.get(key, [])
         entries = entries * len(columns) if len(entries) == 1 else entries
         return dict(zip(columns, entries, strict=False))

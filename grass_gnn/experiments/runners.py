@@ -1,4 +1,4 @@
-"""A process for each run: its peak memory is its own, and a crash ends nothing else."""
+"""Run jobs in separate processes, so that peak memory can be measured and crashes are isolated."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from grass_gnn.experiments.job import ERROR, RESULTS, Job, run_job
 from grass_gnn.files import write_json, write_whole
 from grass_gnn.training.loop import Interrupted
 
-STOPPED = 75  # exit code of a run that was asked to stop and can go on
+STOPPED = 75  # exit code of an interrupted run that can be resumed
 
 
 def in_processes(jobs: Sequence[tuple[Job, Path]]) -> Iterator[Job]:
-    """Do jobs one after the other, each in a new process.
+    """Run jobs one after the other, each in a new process.
 
     Raises:
         Interrupted: This process was asked to stop, and the run in progress has a checkpoint.
@@ -37,14 +37,14 @@ def in_processes(jobs: Sequence[tuple[Job, Path]]) -> Iterator[Job]:
             process.start()
             process.join()
         if stop.received or process.exitcode == STOPPED:
-            raise Interrupted(f"Stopped during {job.name}; the same command goes on.")
+            raise Interrupted(f"Stopped during {job.name}; run the same command to resume.")
         if not (folder / RESULTS).is_file() and not (folder / ERROR).is_file():
             write_json(folder / ERROR, {**job.identity, "error": _ending(process.exitcode)})
         yield job
 
 
 def _child(job: Job, folder: Path) -> None:
-    os.setpgrp()  # Ctrl-C on a terminal reaches the parent alone, which hands it on once
+    os.setpgrp()  # Ctrl-C on a terminal reaches the parent only, which forwards it once
     threading.Thread(target=_end_with_parent, daemon=True).start()
     logging.getLogger("grass_gnn").setLevel(logging.ERROR)  # the report says what data it was
     try:
@@ -54,7 +54,7 @@ def _child(job: Job, folder: Path) -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed grid leaves no run behind that the next one would meet in its folder."""
+    """End with the parent process, so that a killed grid leaves no run behind in its folder."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -69,7 +69,7 @@ def _ending(code: int | None) -> str:
 
 
 class _Forwarding:
-    """Hand SIGTERM and Ctrl-C on to a run, which writes a checkpoint and stops."""
+    """Forward SIGTERM and Ctrl-C to a run, which writes a checkpoint and stops."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -98,16 +98,16 @@ Files = dict[str, bytes]
 
 
 def on_cluster(address: str = "auto", cpus: float = 1, gpus: float = 0) -> Backend:
-    """A backend that does jobs as Ray tasks.
+    """A backend that runs jobs as Ray tasks.
 
     The machines need this package and the data (in the same folder, or downloaded there before);
-    they need no common file system: a task sends its run folder back.
+    they need no shared file system: a task sends its run folder back.
 
     Args:
-        address: Of the cluster; ``"auto"`` is the one that this machine belongs to, ``"local"`` a
-            new one on this machine alone.
-        cpus: Of each run.
-        gpus: Of each run.
+        address: Address of the cluster; ``"auto"`` is the one that this machine belongs to,
+            ``"local"`` a new one on this machine only.
+        cpus: Number of cores of each run.
+        gpus: Number of GPUs of each run.
     """
     try:
         import ray
@@ -118,7 +118,7 @@ def on_cluster(address: str = "auto", cpus: float = 1, gpus: float = 0) -> Backe
 
     def backend(jobs: Sequence[tuple[Job, Path]]) -> Iterator[Job]:
         started = _connect(ray, address)
-        # A process does one run and ends, so that its peak memory is its own.
+        # One run per process, so that its peak memory can be measured.
         task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, max_calls=1)(_run)
         try:
             waiting = {task.remote(job): (job, folder) for job, folder in jobs}
@@ -140,7 +140,7 @@ def on_cluster(address: str = "auto", cpus: float = 1, gpus: float = 0) -> Backe
 
 
 def _connect(ray: Any, address: str) -> bool:
-    """Join a cluster, unless this process has; whether it did."""
+    """Connect to a cluster unless already connected; return whether it did."""
     if ray.is_initialized():
         return False
     try:
@@ -152,7 +152,7 @@ def _connect(ray: Any, address: str) -> bool:
 
 
 def _run(job: Job) -> Files:
-    """The files of a run that was done in a temporary folder."""
+    """Run a job in a temporary folder and return its files."""
     with tempfile.TemporaryDirectory(prefix="grass-gnn-") as name:
         folder = Path(name) / "run"
         run_job(job, folder)
@@ -161,7 +161,7 @@ def _run(job: Job) -> Files:
 
 
 def _write(files: Files, folder: Path) -> None:
-    """Put a run's files in place; the one that says that it is over comes last."""
+    """Write the files of a run; the one that marks it as finished comes last."""
     for old in folder.glob("*.json"):
         old.unlink()
     last = ("results.json", ERROR)

@@ -1,4 +1,4 @@
-"""The appendix's claims about random regular graphs, measured on graphs that our code samples."""
+"""The appendix's claims about random regular graphs, measured on sampled graphs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PERMUTATIONS = (1, 2)  # a simple draw of three is seen once in e^10.5
 
 @dataclass(frozen=True)
 class Point:
-    """Something measured on sampled graphs, and what the formula says."""
+    """A quantity measured on sampled graphs, and the value of the formula."""
 
     nodes: int
     degree: int
@@ -165,7 +165,7 @@ def _point(
 
 
 def _diameter(graph: csr_array) -> float:
-    """Longest shortest path; infinite for a graph in parts."""
+    """Longest shortest path; infinite if the graph is disconnected."""
     return float(shortest_path(graph, unweighted=True, directed=False).max())
 
 
@@ -189,8 +189,6 @@ def _simple_draws(permutations: int, nodes: int, draws: int, seed: int) -> Simpl
         ptr = torch.arange(batch + 1) * nodes
         seeds = torch.arange(first, first + batch) + 7_000_003 * (seed + 1)
         head, _ = random_regular_edges(ptr, permutations, seeds, "undirected")
-        pairs = torch.bincount(
-            head // nodes, minlength=batch
-        )  # each pair stands in both directions
+        pairs = torch.bincount(head // nodes, minlength=batch)  # each pair is in both directions
         found += int((pairs == 2 * permutations * nodes).sum())
     return SimpleDraw(permutations, nodes, draws, found)

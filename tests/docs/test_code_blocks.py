@@ -67,7 +67,7 @@ def test_what_is_wrong_with_a_block_is_noticed(
     for wrong in (
         "grass-gnn train molecules.csv --targets logS",  # no such option
         "grass-gnn trian molecules.csv",
-        "grass-gnn predict runs/solubility new.csv",  # -o is missing
+        "grass-gnn predict runs/solubility",  # the table is missing
         "grass-gnn predict runs/nothing new.csv -o out.csv",
         "make nothing",
         "pip install 'grass-gnn[nothing]'",

@@ -1,1 +1,1 @@
-"""The documentation site: what MkDocs does not do by itself."""
+"""Hooks and checks of the documentation site."""

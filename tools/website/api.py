@@ -12,7 +12,7 @@ TOP = "grass_gnn"
 INTRODUCTION = """\
 # grass_gnn
 
-What `import grass_gnn` offers, and the package that it is described under.
+The names you can import from `grass_gnn`, and the package where each is documented.
 
 """
 

@@ -1,6 +1,6 @@
-"""Check the links of the built site, and those of the repository's pages as a forge follows them.
+"""Check the links of the built site and of the Markdown files in the repository.
 
-``python -m tools.website.check SITE`` prints what is wrong, and then ends with exit code 1.
+``python -m tools.website.check SITE`` prints all problems and exits with code 1 if there are any.
 """
 
 import re
@@ -21,7 +21,7 @@ LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src"}  # wit
 
 
 class Page(HTMLParser):
-    """The links of a page, its anchors, and what it loads by itself."""
+    """The links, anchors and loaded resources of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Take down what one tag says."""
+        """Record the links, anchors and resources of a tag."""
         values = {name: value for name, value in attributes if value}
         self.anchors.update(values[name] for name in ("id", "name") if name in values)
         if tag == "a" and "href" in values:
@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
 
 def site_problems(site: Path) -> Iterator[str]:
-    """Links that lead nowhere, and whatever would need a network."""
+    """Broken links, and resources that would be loaded from the network."""
     pages = {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
     for path, page in pages.items():
         where = path.relative_to(site)
@@ -56,9 +56,9 @@ def site_problems(site: Path) -> Iterator[str]:
             target = (path.parent / name.partition("?")[0]).resolve() if name else path
             target = target / "index.html" if target.is_dir() else target
             if not target.is_file():
-                yield f"{where} links to {link}, which is not there"
+                yield f"{where} links to {link}, which does not exist"
             elif target in pages and anchor not in pages[target].anchors:
-                yield f"{where} links to {link}, whose anchor is not there"
+                yield f"{where} links to {link}, whose anchor does not exist"
 
 
 def repository_problems(root: Path = ROOT) -> Iterator[str]:
@@ -69,14 +69,14 @@ def repository_problems(root: Path = ROOT) -> Iterator[str]:
             name, _, anchor = unquote(link).partition("#")
             target = page.parent / name if name else page
             if not target.exists():
-                yield f"{page.relative_to(root)} links to {link}, which is not there"
+                yield f"{page.relative_to(root)} links to {link}, which does not exist"
             elif anchor and target.suffix == ".md" and anchor not in _anchors(target):
-                yield f"{page.relative_to(root)} links to {link}, whose heading is not there"
+                yield f"{page.relative_to(root)} links to {link}, whose heading does not exist"
 
 
 @cache
 def _anchors(page: Path) -> set[str]:
-    """Anchors of the headings of a page, as a forge and our site both name them."""
+    """Anchors of the headings of a page, as GitHub and our site name them."""
     titles = (found["title"] for found in HEADING.finditer(page.read_text("utf-8")))
     return {slugify(case="lower")(title, "-") for title in titles if title}
 
@@ -84,7 +84,11 @@ def _anchors(page: Path) -> set[str]:
 def main(site: str) -> int:
     """Print all problems."""
     found = [*site_problems(Path(site).resolve()), *repository_problems()]
-    print("\n".join(found) if found else "All links lead somewhere, and no page needs a network.")
+    print(
+        "\n".join(found)
+        if found
+        else "All links work, and no page loads anything from the network."
+    )
     return 1 if found else 0
 
 

@@ -1,4 +1,4 @@
-"""The page of all commands, from what ``--help`` is made of."""
+"""Generates the page of all commands from the same source as ``--help``."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,13 +12,13 @@ from tools.website.markdown_text import table
 INTRODUCTION = """\
 # Commands
 
-What `--help` says of each command. `--debug`, with any of them, shows a traceback with an error.
+The help of each command. Add `--debug` to any command to see the traceback of an error.
 """
-MARK = "<!-- illustrative: the files are yours; that the commands can be parsed is tested -->\n"
+MARK = "<!-- illustrative: needs your files; the tests check that the commands can be parsed -->\n"
 
 
 def all_commands() -> Iterator[tuple[str, Any]]:
-    """Each command by the words that call it; a group before its own."""
+    """Each command with its name; groups come before their commands."""
     yield from _commands("", typer.main.get_command(app))
 
 
@@ -53,7 +53,7 @@ def commands_page() -> str:
 def _section(name: str, command: Any) -> str:
     parts = [f"## grass-gnn {name}\n", f"{Text.from_markup(command.help or '').plain}\n"]
     if rows := [_row(one) for one in parameters(command)]:
-        parts.append(table(["argument or option", "meaning", "if not given"], rows))
+        parts.append(table(["argument or option", "meaning", "default"], rows))
     if lines := examples(command):
         parts.append(MARK + "```bash\n" + "".join(f"{line}\n" for line in lines) + "```\n")
     return "\n".join(parts)
@@ -71,7 +71,7 @@ def _row(one: Any) -> list[str]:
 
 def _default(one: Any) -> str:
     if one.required:
-        return "has to be given"
+        return "required"
     if one.default is None or one.default is False:
         return ""
     return "on" if one.default is True else f"`{one.default}`"

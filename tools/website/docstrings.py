@@ -1,4 +1,4 @@
-"""Griffe extension: the reStructuredText in docstrings, as PyG writes it, as Markdown."""
+"""Griffe extension that converts the reStructuredText of docstrings to Markdown."""
 
 import re
 import textwrap
@@ -18,14 +18,14 @@ def as_markdown(text: str) -> str:
         lines = textwrap.dedent(found[2]).strip()
         return f"$$\n{lines}\n$$\n\n"
 
-    text = EXAMPLE.sub(r"\1Examples:", text)  # what Griffe shows as code
+    text = EXAMPLE.sub(r"\1Examples:", text)  # which Griffe shows as code
     return ROLE.sub(r"`\1`", MATH.sub(formula, text))
 
 
 class MarkdownDocstrings(Extension):
-    """Changes every docstring as it is read."""
+    """Converts every docstring when it is loaded."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        """Change the docstring of a module, class, function or attribute."""
+        """Convert the docstring of an object."""
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)

@@ -19,13 +19,13 @@ log = logging.getLogger("mkdocs.hooks.formulas")
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Put MathML in the place of each formula."""
+    """Replace each formula by MathML."""
 
     def mathml(found: re.Match[str]) -> str:
         inline = found["inline"] is not None
         latex = html.unescape(found["inline"] if inline else found["block"]).strip()
         made = convert(latex, display="inline" if inline else "block")
-        if "\\" in html.unescape(made):  # a command that the converter does not know stays as text
+        if "\\" in html.unescape(made):  # the converter leaves unknown commands as text
             log.warning("%s: the formula %r cannot be shown", page.file.src_uri, latex)
         if not inline:
             made = LARGE_OPERATOR.sub(r"<munder><mo>\1</mo>\2</munder>", made)

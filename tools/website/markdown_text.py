@@ -1,4 +1,4 @@
-"""Markdown text: its links (those in code left alone), and tables."""
+"""Links of Markdown text (outside of code), and tables."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:|//")  # https:, mailto:, …
 
 
 def links(text: str) -> Iterator[str]:
-    """Targets of all links and pictures that are no addresses of other sites."""
+    """Targets of all links and images within the repository."""
     for found in CODE_OR_LINK.finditer(text):
         if (target := found["target"]) and not ELSEWHERE.match(target):
             yield target

@@ -16,7 +16,7 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
             text = text.replace(f"]({name})", f"]({path.stem}/{name})")
             uri = str(path.parent / path.stem / name)
             files.append(File.generated(config, uri, content=picture))
-        # As HTML, since a link to a notebook leads to its page (repository.py).
+        # In HTML, because Markdown links to notebooks lead to their pages (repository.py).
         text += f'\n\n<a href="{path.name}" download>Download this notebook</a>\n'
         files.append(File.generated(config, str(path.with_suffix(".md")), content=text))
     return files

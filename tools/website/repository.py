@@ -1,7 +1,7 @@
-"""MkDocs hook: what pages link to outside of ``docs/`` is on the site as well.
+"""MkDocs hook: files outside of ``docs/`` that pages link to become part of the site.
 
-Links are written for the repository (``../SECURITY.md``, ``../results/zinc-table``), where a forge
-follows them. Here the files that they name become pages, and the links lead to these.
+Links are written for the repository (``../SECURITY.md``, ``../results/zinc-table``), so that they
+work on GitHub. This hook adds the linked files as pages and adapts the links.
 """
 
 import posixpath
@@ -52,7 +52,7 @@ def site_uri(path: Path) -> str:
 
 
 def described(path: Path) -> str:
-    """The page of a folder, or of a file that is no page by itself."""
+    """The page of a folder, or of a source file."""
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir():
         files = sorted(one.name for one in path.iterdir() if one.suffix in LANGUAGES)
@@ -62,7 +62,7 @@ def described(path: Path) -> str:
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
-    """Add the pages in the navigation, all that is linked to, what that links to, and so on."""
+    """Add the pages of the navigation and, recursively, all files that are linked to."""
     pages = (file for file in files if file.src_uri.endswith(".md"))
     texts = [(f"docs/{file.src_uri}", file.content_string) for file in pages]
     texts += [("mkdocs.yml", "".join(f"[]({name})" for name in IN_NAVIGATION))]
@@ -79,7 +79,7 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files, **_: Any) -> str:
-    """Let links that are right in the repository be right on the site, and rank the page."""
+    """Adapt the links of the repository to the site, and rank the page for search."""
     if page.file.src_uri.startswith("repository/"):
         page.meta["search"] = {"exclude": True}
     elif page.file.src_uri in SEARCH:
@@ -89,7 +89,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files, **_: A
     def changed(target: str) -> str:
         path, (_, mark, anchor) = repository_path(name, target), target.partition("#")
         if target.startswith("#") or not (path.exists() and path.is_relative_to(ROOT)):
-            return target  # MkDocs says what is wrong with it
+            return target  # MkDocs reports it
         uri = posixpath.relpath(site_uri(path), posixpath.dirname(page.file.src_uri) or ".")
         return f"{uri}{mark}{anchor}"
 

@@ -1,4 +1,4 @@
-"""The page of all settings, from the fields of ``grass_gnn.config`` and the presets."""
+"""Generates the page of all settings from the fields of ``grass_gnn.config`` and the presets."""
 
 import types
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from tools.website.markdown_text import table
 INTRODUCTION = """\
 # Settings
 
-Every setting has a name with a dot, a default that suits graphs of one's own, and a check.
-Commands take `--set NAME=VALUE`, as often as needed, or a file:
+Every setting has a dotted name and a default for your own data, and is validated. Commands accept
+`--set NAME=VALUE`, repeatedly, or a file:
 
 ```toml
-preset = "zinc" # what to start from; may be left out
+preset = "zinc" # optional: the preset to start from
 
 [model]
 layers = 12
@@ -26,7 +26,7 @@ layers = 12
 epochs = 50
 ```
 
-In Python, a configuration is a value that cannot be changed, only copied with changes:
+In Python, a configuration is immutable; make a copy with changes:
 
 ```python
 from grass_gnn import GRASSConfig
@@ -35,15 +35,15 @@ config = GRASSConfig.preset("zinc", **{"model.layers": 12})
 config = config.override({"training.epochs": 50})
 ```
 
-For tables of molecules and graphs of one's own, `train` and `fit` choose depth, epochs, batch size
-and encoding by the size of the data. `config.toml` in the run folder has what was chosen, and
-`grass-gnn info FILE` shows it.
+For tables of molecules and your own graphs, `train` and `fit` choose depth, epochs, batch size and
+encoding by the size of the data. The chosen settings are in `config.toml` in the run folder, and
+`grass-gnn info FILE` shows them.
 """
 PRESETS = """\
 ## Presets
 
-The paper's ten configurations, and a few more. `grass-gnn info NAME` shows every setting and the
-number of parameters.
+The ten configurations of the paper, and a few more. `grass-gnn info NAME` shows all settings and
+the number of parameters.
 """
 TYPES = {int: "whole number", float: "number", bool: "`true`, `false`", str: "text"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -93,7 +93,7 @@ def _is_section(field: FieldInfo) -> bool:
 
 
 def _values(annotation: Any, metadata: list[Any] = ()) -> str:  # type: ignore[assignment]
-    """What a setting may be, in words."""
+    """The allowed values of a setting."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return ", ".join(f"`{one}`" for one in inner)

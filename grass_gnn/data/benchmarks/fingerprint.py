@@ -1,4 +1,4 @@
-"""Which data a result was made with: a hash of its content, its size, and if it is official."""
+"""Fingerprints of datasets: content hash, sizes, and whether they match the official ones."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from grass_gnn.data.fields import HASHED
 
 @dataclass(frozen=True)
 class SplitSize:
-    """Size of a split: of a graph whose nodes are split, ``targets`` are the nodes that count."""
+    """Size of a split; if the nodes of one graph are split, ``targets`` is their number."""
 
     graphs: int
     mean_nodes: float
-    mean_edges: float  # each direction counts
+    mean_edges: float  # both directions count
     targets: int | None = None
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a result says about its data."""
+    """Describes the data of a result."""
 
-    name: str | None  # of the benchmark; none for a user's own graphs
+    name: str | None  # of the benchmark; None for other graphs
     hash: str  # of all tensors of all graphs, in order
     splits: dict[str, SplitSize]
     official: bool  # a benchmark that agrees with its published statistics
-    differences: list[str] = field(default_factory=list)  # from the official statistics, in words
+    differences: list[str] = field(default_factory=list)  # from the official statistics
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Convert to plain values for JSON."""
         return asdict(self)
 
     @classmethod
@@ -48,7 +48,7 @@ class Fingerprint:
 
 
 def content_hash(splits: Mapping[str, Sequence[Data]]) -> str:
-    """A hash of the tensors of every graph, in order; the same graphs elsewhere give the same."""
+    """Hash of the tensors of all graphs, in order; it does not depend on where they are stored."""
     digest = hashlib.blake2b(digest_size=16)
     seen: dict[int, str] = {}
     for split, graphs in splits.items():
@@ -83,9 +83,9 @@ def fingerprint(
 
     Args:
         splits: The graphs of each split.
-        name: Name of the benchmark that they are meant to be.
-        generated: Whether they were generated here.
-        split: Which of several splits of the nodes of a graph counts.
+        name: Name of the benchmark to compare with.
+        generated: Whether the graphs were generated here.
+        split: Which of several node splits to use.
     """
     sizes = {part: _size(graphs, part, split) for part, graphs in splits.items()}
     entry = BENCHMARKS.get(name or "")
@@ -124,5 +124,5 @@ def _differences(entry: Benchmark, sizes: Mapping[str, SplitSize]) -> list[str]:
         values = [getattr(size, f"mean_{what}") * size.graphs for size in sizes.values()]
         mean = sum(values) / total
         if abs(mean - published) > tolerance * (1 + 1e-9):
-            found.append(f"{mean:.2f} {what} a graph on average, not {published:g}")
+            found.append(f"{mean:.2f} {what} per graph on average, not {published:g}")
     return found

@@ -1,6 +1,7 @@
-"""The datasets of the paper as one table, each read by PyG's own class.
+"""The table of benchmark datasets, each read by PyG's own class.
 
-Minesweeper and tolokers, two further graphs of roman-empire's benchmark, stand in the table too.
+It has the ten datasets of the paper, and Minesweeper and Tolokers from roman-empire's benchmark. To
+add a dataset, add an entry to ``BENCHMARKS`` and a preset of the same name.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _MOST_GENERATED = 10**6  # graphs of a split
 class Official:
     """The published statistics of a dataset, with edges counted in both directions as PyG does.
 
-    A mean agrees if it is within ``tolerance``, half a unit of the last published digit. The
-    means of single graphs are exact.
+    A mean agrees if it is within the tolerance, half a unit of the last published digit. The means
+    of single graphs are exact.
     """
 
-    graphs: tuple[int, int, int]  # train, val, test; of a single graph, its nodes in each split
+    graphs: tuple[int, int, int]  # train, val, test; for a single graph, its nodes in each split
     mean_nodes: float
     mean_edges: float
     node_tolerance: float = 0.05
@@ -50,7 +51,7 @@ class Official:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One dataset: how PyG reads it, what is published about it, how it becomes our input."""
+    """A dataset: how PyG reads it, its published statistics, and how it is converted."""
 
     name: str
     official: Official
@@ -69,9 +70,9 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class BenchmarkData:
-    """The three splits of a benchmark, and where they came from.
+    """The three splits of a benchmark and their origin.
 
-    A dataset of one graph gives that graph three times, with ``train_mask``, ``val_mask`` and
+    For a dataset of one graph, all splits are that graph, with ``train_mask``, ``val_mask`` and
     ``test_mask`` on it.
     """
 
@@ -81,7 +82,7 @@ class BenchmarkData:
     generated: bool = False
 
 
-# Sums of the official files that we have seen; we found none published for the others.
+# Checksums of the official files that we have seen; we found none published for the others.
 _SHA256 = {
     "minesweeper.npz": "e664c8dacf1e8ac466c2c09ed4b237bd2c5541f47a6eae9c6092cb87f16412b3",
     "tolokers.npz": "dacf3ac94cec53d03cd2adb5255c08b33dee1656c33ca8164a464bd9450a1667",
@@ -186,7 +187,7 @@ BENCHMARKS: dict[str, Benchmark] = {
                 (8_498, 1_428, 1_429), 479.40, 2710.48, 0.005, 0.005, (10.74, 0.51), (27.62, 2.13)
             ),
             license="custom (Pascal VOC 2011)",
-            notes="superpixels, joined where they share a border",
+            notes="superpixels, connected if they share a border",
         ),
         _lrgb(
             "coco-sp",
@@ -194,18 +195,18 @@ BENCHMARKS: dict[str, Benchmark] = {
                 (113_286, 5_000, 5_000), 476.88, 2693.67, 0.005, 0.005, (10.66, 0.55), (27.39, 2.14)
             ),
             license="CC BY 4.0 (MS COCO annotations)",
-            notes="superpixels, joined where they share a border",
+            notes="superpixels, connected if they share a border",
         ),
         _heterophilous("roman-empire", Official((11_331, 5_665, 5_666), 22_662, 65_854)),
         _heterophilous("minesweeper", Official((5_000, 2_500, 2_500), 10_000, 78_804)),
         _heterophilous("tolokers", Official((5_879, 2_939, 2_940), 11_758, 1_038_000)),
     )
 }
-"""Every benchmark by its name: the ten of the paper, and two more."""
+"""All benchmarks by name: the ten of the paper, and two more."""
 
 
 def benchmark(name: str) -> Benchmark:
-    """The benchmark of this name."""
+    """Look up a benchmark by name."""
     if name not in BENCHMARKS:
         raise GrassError(f"There is no dataset {name!r}{suggest(name, list(BENCHMARKS))}")
     return BENCHMARKS[name]
@@ -223,11 +224,10 @@ def load_benchmark(
 
     Args:
         name: Name of the benchmark.
-        folder: A folder with its raw files, or one that holds such a folder; it is only read from.
-        download: Whether the network may be asked for what is not in the cache folder, where no
-            folder is given.
-        generate: Number of training, validation and test graphs to generate (PATTERN, CLUSTER).
-        seed: Seed of generated graphs.
+        folder: The folder of its raw files, or a parent of it. Nothing is written there.
+        download: Whether to download files that are not in the cache, if no folder is given.
+        generate: Numbers of training, validation and test graphs to generate (PATTERN, CLUSTER).
+        seed: Random seed of generated graphs.
     """
     entry = benchmark(name)
     if generate is not None:
@@ -235,11 +235,13 @@ def load_benchmark(
             known = " and ".join(b.name for b in BENCHMARKS.values() if b.generate)
             raise GrassError(f"The dataset {name!r} cannot be generated; {known} can.")
         if folder is not None:
-            raise GrassError(f"Give either a folder to read {name!r} from or sizes to generate.")
+            raise GrassError(
+                f"Give either a folder with the files of {name!r} or sizes to generate, not both."
+            )
         if len(generate) != len(SPLITS) or min(generate) < 1 or max(generate) > _MOST_GENERATED:
             raise GrassError(
-                f"Sizes to generate are three numbers of graphs (training, validation, test), "
-                f"each at least 1 and at most {_MOST_GENERATED:,}, not {tuple(generate)}."
+                f"The sizes to generate must be three numbers (training, validation, test) "
+                f"between 1 and {_MOST_GENERATED:,}, not {tuple(generate)}."
             )
         return BenchmarkData(
             name, entry.generate(generate, seed), f"generated (seed {seed})", generated=True
@@ -255,7 +257,7 @@ def load_benchmark(
 
 
 def raw_folder(entry: Benchmark, folder: Path | str | None, *, download: bool = False) -> Path:
-    """The folder with the raw files of a benchmark: the user's, or the downloaded one."""
+    """The folder with the raw files of a benchmark: the given one, or the downloaded one."""
     if folder is not None:
         return entry.raw.find(Path(folder))
     hint = f", or generate {entry.name}" if entry.generate else ""

@@ -1,7 +1,7 @@
-"""PATTERN and CLUSTER, generated: the stochastic block models behind the two benchmarks.
+"""Generators of PATTERN and CLUSTER, the stochastic block models of the two benchmarks.
 
-A machine with no network so has two real benchmarks, at any size. Graph number i of a split depends
-on the seed, the split and i alone, so a larger set starts with the graphs of a smaller one.
+They give two real benchmarks of any size without a download. Graph i of a split depends only on the
+seed, the split and i, so that a larger set starts with the graphs of a smaller one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ PATTERN_GROUPS = 100  # patterns of the published set, each with 100/20/20 graph
 def generate_cluster(
     num_graphs: int | Sequence[int] = (10_000, 1_000, 1_000), seed: int = 0
 ) -> dict[str, list[Data]]:
-    """CLUSTER: find the six communities of a graph, one node of each being labelled.
+    """CLUSTER: find the six communities of a graph, with one labelled node in each.
 
     Args:
-        num_graphs: Number of training, validation and test graphs (or of training graphs alone).
-        seed: What the graphs follow from.
+        num_graphs: Number of training, validation and test graphs (or of training graphs only).
+        seed: Random seed.
     """
     return {
         split: [_cluster_graph(np.random.default_rng([seed, part, i])) for i in range(size)]
@@ -45,12 +45,12 @@ def generate_pattern(
 ) -> dict[str, list[Data]]:
     """PATTERN: find the nodes of a pattern hidden in a graph of five communities.
 
-    The graphs of a split are shared out evenly over the groups; those of a group, in all splits,
-    have the same pattern with the same node features.
+    The graphs of a split are divided evenly into groups. All graphs of a group, in all splits, have
+    the same pattern with the same node features.
 
     Args:
-        num_graphs: Number of training, validation and test graphs (or of training graphs alone).
-        seed: What the graphs follow from.
+        num_graphs: Number of training, validation and test graphs (or of training graphs only).
+        seed: Random seed.
         groups: Number of patterns, at most as many as there are training graphs.
     """
     sizes = _sizes(num_graphs)

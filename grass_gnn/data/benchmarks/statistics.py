@@ -16,7 +16,7 @@ from grass_gnn.data.checking import check_sizes
 from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.progress import Progress, reporting
 
-_LARGEST_GRAPH = 5_000  # nodes; beyond, all pairs are too many to go over
+_LARGEST_GRAPH = 5_000  # nodes; larger graphs have too many pairs
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class DatasetStatistics:
 
     graphs: int
     mean_nodes: float
-    mean_edges: float  # each direction counts
+    mean_edges: float  # both directions count
     shortest_path: tuple[float, float] | None  # average over pairs of nodes: mean, s.d.
     diameter: tuple[float, float] | None  # longest of the shortest paths: mean, s.d.
-    measured: int  # graphs that these two are over: connected ones
+    measured: int  # number of connected graphs, which these two are averaged over
 
 
 def dataset_statistics(
@@ -59,9 +59,9 @@ def dataset_statistics(
 
     Args:
         splits: The graphs of each split; the same list counts once.
-        sample: Measure the paths of only so many graphs, drawn at random.
-        seed: Seed of the draw.
-        progress: Told what is done; if not given, a terminal shows a progress bar.
+        sample: Compute shortest paths only for this many random graphs.
+        seed: Random seed of the sample.
+        progress: Progress callback; by default, a progress bar on a terminal.
     """
     lists = {id(graphs): graphs for graphs in splits.values()}.values()
     graphs = list(chain.from_iterable(lists))
@@ -89,9 +89,9 @@ def dataset_statistics(
 
 
 def _paths(data: Data) -> tuple[float, float] | None:
-    """Average and greatest distance of two nodes; none if some are not joined.
+    """Average and largest distance of two nodes; None if the graph is disconnected.
 
-    The published tables leave such graphs out, too.
+    The published tables exclude such graphs, too.
     """
     n = int(data.num_nodes or 0)
     head, tail = data.edge_index.numpy()
