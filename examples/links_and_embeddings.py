@@ -23,9 +23,7 @@ def main(epochs=20):
     mean, _ = predict_links(model, data, pairs, rewirings=4)
     within = (pairs[0] < SIZE) == (pairs[1] < SIZE)
     inside, across = mean[within].mean().item(), mean[~within].mean().item()
-    print(
-        f"mean link probability of unconnected pairs: {inside:.2f} within a group, {across:.2f} across"
-    )
+    print(f"unconnected pairs: {inside:.2f} within a group, {across:.2f} across groups")
 
     nothing_asked = link_question(data, torch.empty(2, 0, dtype=torch.int64))
     x = model.embed([nothing_asked], level="node").numpy()  # [n, d]
