@@ -37,11 +37,13 @@ graph = Data(
     edge_index=torch.cat([ring, ring.flip(0)], dim=1),
     edge_attr=torch.ones(12, 1, dtype=torch.long),
 )
-load_model('zinc').predict([graph])
+load_model('zinc').predict([graph], rewirings=2)
 """
+# Fewer repetitions of the same steps, so that the profiler does not take minutes.
+SMALL = "--set evaluation.rewirings=2 --set evaluation.statistics_passes=1 --set model.layers=4"
 WALKS = {
-    "grass-gnn train example --epochs 1": "grass-gnn train example --epochs 1 --out run",
-    "grass-gnn predict RUN TABLE": "grass-gnn predict run new.csv -o out.csv",
+    "grass-gnn train example --epochs 1": "grass-gnn train example --epochs 1 --out run " + SMALL,
+    "grass-gnn predict RUN TABLE": "grass-gnn predict run new.csv -o out.csv --rewirings 2",
     'load_model("zinc").predict(graphs)': SNIPPET,
 }
 

@@ -51,7 +51,7 @@ def test_official_or_not(shared_data: Path) -> None:
     found = fingerprint(data.splits, "peptides-func")
     assert not found.official
     assert found.differences[0] == "train has 544 graphs, not 10873"
-    assert found.differences[-1] == "305.07 edges a graph on average, not 307.3"
+    assert found.differences[-1] == "305.07 edges per graph on average, not 307.3"
 
 
 def test_generated_graphs_are_never_official() -> None:
