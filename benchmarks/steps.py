@@ -26,8 +26,8 @@ import torch
 from shapes import CASES, config_of, make_batches
 
 from grass_gnn.data.batch import GraphBatch
+from grass_gnn.nn.model import make_model
 from grass_gnn.tasks import make_task
-from grass_gnn.training.build import make_model
 from grass_gnn.training.optim import make_optimizer
 
 ROUNDS = 3

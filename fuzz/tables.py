@@ -13,13 +13,7 @@ import hypothesis.strategies as st
 
 from fuzz.harness import Passed, Target, damaged
 from fuzz.models import tiny_model
-from grass_gnn.api.graphs import (
-    GraphSpec,
-    infer_graph_task,
-    infer_input,
-    read_graph,
-    split_graphs,
-)
+from grass_gnn.api.graphs import GraphSpec, infer_graph_task, infer_input, read_graph, split_graphs
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.api.settings import choose_config
 from grass_gnn.config import GRASSConfig

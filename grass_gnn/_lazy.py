@@ -14,7 +14,8 @@ def lazy_names(
 
     Args:
         package: Name of the package.
-        homes: The names each of its modules provides; modules are relative to the package.
+        homes: The names each of its modules provides; modules are relative to the package
+            unless they start with ``grass_gnn.``.
         extras: Names that need an optional dependency; ``import *`` leaves them out.
     """
     public = {name: module for module, names in homes.items() for name in names}
@@ -23,7 +24,10 @@ def lazy_names(
     def __getattr__(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{home[name]}"), name)
+        module = home[name]
+        if not module.startswith("grass_gnn."):
+            module = f"{package}.{module}"
+        return getattr(importlib.import_module(module), name)
 
     def __dir__() -> list[str]:
         return sorted(home)

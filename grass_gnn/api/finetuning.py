@@ -22,9 +22,8 @@ from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel, load_model
 from grass_gnn.files import read_json, write_json
-from grass_gnn.nn.model import BODY, GRASS, FrozenGRASS
+from grass_gnn.nn.model import BODY, GRASS, FrozenGRASS, build_model
 from grass_gnn.progress import reporting
-from grass_gnn.training.build import build_model
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, check_folder
 

@@ -18,7 +18,7 @@ from torch_geometric.utils import negative_sampling
 
 from grass_gnn.api.fitting import fit
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.tables.splits import DEFAULT_SHARES
+from grass_gnn.data.tables.spec import DEFAULT_SHARES
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import Prediction, TrainedModel
 from grass_gnn.progress import Progress

@@ -78,7 +78,7 @@ def check_names(given: Mapping[str, Any], *classes: type) -> None:
     known = field_names(*classes)
     for name in given:
         if name not in known:
-            from grass_gnn.config import suggest  # pydantic, which --help does not need
+            from grass_gnn.config import suggest
 
             raise TypeError(f"There is no option {name!r}{suggest(name, known)}")
 

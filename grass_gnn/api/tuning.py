@@ -26,9 +26,9 @@ from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError, first_line
 from grass_gnn.files import make_folder, write_text
 from grass_gnn.locks import locked
+from grass_gnn.nn.model import build_model
 from grass_gnn.progress import report_progress, reporting, silent
 from grass_gnn.tasks import LOWER_IS_BETTER
-from grass_gnn.training.build import build_model
 from grass_gnn.training.loop import Interrupted, TrainingLoop
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import Row

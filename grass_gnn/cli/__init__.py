@@ -34,8 +34,7 @@ from grass_gnn.cli import (
     train,
     tune,
 )
-from grass_gnn.cli.common import EPILOG, err, out, plain, say
-from grass_gnn.cli.look import Command, Group
+from grass_gnn.cli.common import EPILOG, Command, Group, err, out, plain, say
 from grass_gnn.errors import GrassError, is_out_of_memory
 
 app = typer.Typer(

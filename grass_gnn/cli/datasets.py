@@ -7,8 +7,16 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import examples, out, parse_sizes, print_json, print_table, read_config
-from grass_gnn.cli.look import Command, Group
+from grass_gnn.cli.common import (
+    Command,
+    Group,
+    examples,
+    out,
+    parse_sizes,
+    print_json,
+    print_table,
+    read_config,
+)
 from grass_gnn.cli.options import Generate, Json, RawFiles
 
 app = typer.Typer(

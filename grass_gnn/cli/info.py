@@ -80,7 +80,7 @@ def info(
 def count_parameters(config: GRASSConfig) -> int:
     """Number of parameters of a model, which is built without values."""
     from grass_gnn.nn.init import only_shapes
-    from grass_gnn.training.build import make_model
+    from grass_gnn.nn.model import make_model
 
     with only_shapes():
         return sum(parameter.numel() for parameter in make_model(config).parameters())

@@ -18,13 +18,7 @@ from torch import Tensor
 
 from grass_gnn.config import EncodingConfig, GRASSConfig, RewiringConfig
 from grass_gnn.data.checking import CheckedGraph, check_graphs, has_several_graphs
-from grass_gnn.encoding import (
-    Encoding,
-    Structure,
-    check_not_stale,
-    graph_ptr_of,
-    make_encoding,
-)
+from grass_gnn.encoding import Encoding, Structure, check_not_stale, graph_ptr_of, make_encoding
 from grass_gnn.errors import GrassError
 from grass_gnn.ops import EdgeOrder
 from grass_gnn.rewiring import complete_edges, graph_seeds, random_edges, random_regular_edges

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from grass_gnn._lazy import lazy_names
 from grass_gnn.config import EncodingConfig
-from grass_gnn.encoding.base import Encoding, NoEncoding, Structure, check_not_stale
-from grass_gnn.encoding.degree import node_degrees
+from grass_gnn.encoding.base import Encoding, NoEncoding, Structure, check_not_stale, node_degrees
 from grass_gnn.encoding.drrwp import (
     DecomposedRRWP,
     Decomposition,
@@ -20,11 +19,7 @@ from grass_gnn.encoding.drrwp import (
     rrwp_from_decomposition,
 )
 from grass_gnn.encoding.graph import Graph, edge_weights, graph_ptr_of, read_graph
-from grass_gnn.encoding.laplacian import (
-    LaplacianPE,
-    flip_signs,
-    laplacian_eigenvectors,
-)
+from grass_gnn.encoding.laplacian import LaplacianPE, flip_signs, laplacian_eigenvectors
 from grass_gnn.encoding.rrwp import (
     RRWP,
     dense_rrwp,
@@ -35,12 +30,7 @@ from grass_gnn.encoding.rrwp import (
 from grass_gnn.errors import GrassError
 
 if TYPE_CHECKING:
-    from grass_gnn.encoding.transforms import (
-        AddDecomposedRRWP,
-        AddDegree,
-        AddLaplacianPE,
-        AddRRWP,
-    )
+    from grass_gnn.encoding.transforms import AddDecomposedRRWP, AddDegree, AddLaplacianPE, AddRRWP
 
 ENCODINGS: Mapping[str, type[Encoding]] = MappingProxyType(
     {

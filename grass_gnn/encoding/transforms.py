@@ -11,8 +11,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from grass_gnn.encoding.base import Encoding, Structure
-from grass_gnn.encoding.degree import node_degrees
+from grass_gnn.encoding.base import Encoding, Structure, node_degrees
 from grass_gnn.encoding.drrwp import DecomposedRRWP, Directed
 from grass_gnn.encoding.graph import WEIGHT_KEY, graph_checksums, read_graph
 from grass_gnn.encoding.laplacian import LaplacianPE

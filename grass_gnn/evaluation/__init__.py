@@ -6,10 +6,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "explain": ("Explanation",),
-        "metrics": (
-            "LOWER_IS_BETTER",
-            "score",
-        ),
+        "grass_gnn.tasks": ("LOWER_IS_BETTER",),
         "predictions": (
             "RowNames",
             "SavedPredictions",
@@ -20,6 +17,7 @@ __getattr__, __dir__, __all__ = lazy_names(
             "collect",
             "evaluate",
             "predict_split",
+            "score",
             "validate",
         ),
         "run": ("evaluate_run",),

@@ -6,6 +6,7 @@ many rewirings, one after the other.
 
 from __future__ import annotations
 
+import warnings
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -23,7 +24,7 @@ from grass_gnn.nn.model import GRASS
 from grass_gnn.nn.norm import BatchNorm, collect_statistics
 from grass_gnn.ops import EdgeOrder
 from grass_gnn.progress import Progress, report_progress, silent
-from grass_gnn.tasks import Task, make_task
+from grass_gnn.tasks import LOWER_IS_BETTER, Task, make_task
 
 STATISTICS, VALIDATION, TEST = 1, 2, 3  # streams of random numbers; training is 0
 BY_GRAPH = None  # instead of a stream: rewirings that depend only on the graph and their number
@@ -316,3 +317,16 @@ def bootstrap(
 def _shift(interval: tuple[float, float], to: float, centre: float) -> tuple[float, float]:
     """The interval of one rewiring, shifted to the mean of all rewirings."""
     return interval[0] + to - centre, interval[1] + to - centre
+
+
+__all__ = ["LOWER_IS_BETTER", "score"]
+
+
+def score(task: TaskConfig, prediction: Tensor, target: Tensor, metric: str | None = None) -> float:
+    """Deprecated: use ``make_task(task).score`` (see :meth:`grass_gnn.tasks.Task.score`)."""
+    warnings.warn(
+        "score is deprecated: use grass_gnn.tasks.make_task(config.task).score.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return make_task(task).score(prediction, target, metric)

@@ -19,13 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.batch import (
-    ADDED_EDGE,
-    INPUT_EDGE,
-    SELF_LOOP,
-    InputGraphs,
-    added_edges,
-)
+from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP, InputGraphs, added_edges
 from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.encoding import Encoding, make_encoding, require_local
 from grass_gnn.errors import GrassError

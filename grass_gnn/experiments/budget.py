@@ -15,7 +15,7 @@ from grass_gnn.data.benchmarks.fingerprint import SplitSize
 from grass_gnn.data.benchmarks.statistics import PoolingStatistics
 from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.errors import GrassError
-from grass_gnn.training.build import make_model
+from grass_gnn.nn.model import make_model
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, train
 

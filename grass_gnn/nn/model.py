@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -246,3 +247,29 @@ class FrozenGRASS(GRASS):
         for part in self.body:
             part.train(False)
         return self
+
+
+if TYPE_CHECKING:
+    from grass_gnn.data.packed.prepare import PreparedData
+    from grass_gnn.nn.baselines import Baseline
+
+
+def make_model(config: GRASSConfig) -> GRASS | Baseline:
+    """GRASS or a baseline, as the configuration says."""
+    if config.model.architecture == "grass":
+        return GRASS(config)
+    from grass_gnn.nn.baselines import Baseline
+
+    return Baseline(config)
+
+
+def build_model(config: GRASSConfig, data: PreparedData, seed: int) -> GRASS | Baseline:
+    """A fresh model for some data: seeded weights, pooling scales of its training set."""
+    torch.manual_seed(seed)
+    model = make_model(config)
+    nodes, edges, pairs = astuple(data.statistics)
+    if not isinstance(model, GRASS):
+        model.mean_nodes.fill_(nodes)
+    elif model.pooling is not None:
+        model.pooling.set_scales(nodes, edges, config.rewiring.added_edges(nodes, pairs))
+    return model

@@ -5,11 +5,10 @@ from grass_gnn._lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "build": ("build_model", "make_model"),
-        "losses": ("task_loss",),
         "loop": ("Interrupted", "TrainingLoop"),
-        "optim": ("learning_rate",),
+        "optim": ("learning_rate", "task_loss"),
         "options": ("RunOptions",),
+        "grass_gnn.nn.model": ("build_model", "make_model"),
         "run": ("Run", "check_folder", "take_part", "train"),
     },
 )

@@ -5,15 +5,17 @@ A new optimiser is one entry of :data:`OPTIMIZERS`, and its name in ``TrainingCo
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from math import cos, pi
 from typing import Any, NamedTuple
 
 import torch
 from lion_pytorch import Lion
-from torch import nn
+from torch import Tensor, nn
 
-from grass_gnn.config import TrainingConfig
+from grass_gnn.config import TaskConfig, TrainingConfig
+from grass_gnn.tasks import AddUp, alone, make_task
 
 Groups = list[dict[str, Any]]
 
@@ -83,3 +85,15 @@ def set_learning_rate(
     for group in optimizer.param_groups:
         group["lr"] = rate
     return rate
+
+
+def task_loss(
+    task: TaskConfig, prediction: Tensor, target: Tensor, smoothing: float, add_up: AddUp = alone
+) -> Tensor:
+    """Deprecated: use ``make_task(task).loss`` (see :meth:`grass_gnn.tasks.Task.loss`)."""
+    warnings.warn(
+        "task_loss is deprecated: use grass_gnn.tasks.make_task(config.task).loss.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return make_task(task).loss(prediction, target, smoothing, add_up)

@@ -27,10 +27,9 @@ from grass_gnn.evaluation.trained import save_model
 from grass_gnn.files import remove_leftovers, write_json, write_text
 from grass_gnn.hardware import describe, peak_memory_mb
 from grass_gnn.locks import FolderLock, is_locked_here, locked
-from grass_gnn.nn.model import GRASS
+from grass_gnn.nn.model import GRASS, build_model
 from grass_gnn.nn.norm import reset_statistics
 from grass_gnn.progress import Progress, reporting
-from grass_gnn.training.build import build_model
 from grass_gnn.training.checkpoint import FOLDER, read_checkpoint
 from grass_gnn.training.distributed import Team, find_team, join
 from grass_gnn.training.finite import NotFinite, check_weights

@@ -14,7 +14,7 @@ from rich.table import Table
 
 import grass_gnn
 from grass_gnn.cli import common, main
-from grass_gnn.cli.look import console
+from grass_gnn.cli.common import console
 from grass_gnn.cli.predict import predict
 from grass_gnn.data.tables.molecules import MAX_ATOMS
 

@@ -8,9 +8,9 @@ from starlette.testclient import TestClient
 
 from fuzz.models import write_calibration
 from grass_gnn import GRASS, GRASSConfig
-from grass_gnn.data.benchmarks.sbm import SPLITS
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.data.tables.molecules import MoleculeReader
+from grass_gnn.data.tables.spec import SPLITS
 from grass_gnn.evaluation.trained import save_model
 from grass_gnn.files import write_json
 from grass_gnn.serve.limits import Limits

@@ -16,7 +16,7 @@ from grass_gnn.api.fitting import EXAMPLE, fit_table
 from grass_gnn.evaluation import protocol
 from grass_gnn.evaluation.run import evaluate_run
 from grass_gnn.locks import locked
-from grass_gnn.training.build import build_model
+from grass_gnn.nn.model import build_model
 from grass_gnn.training.checkpoint import checkpoints, read_checkpoint
 from grass_gnn.training.loop import Interrupted, TrainingLoop
 from grass_gnn.training.options import RunOptions
