@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.utils import negative_sampling
 
 from grass_gnn.api.fitting import fit
 from grass_gnn.config import GRASSConfig
@@ -85,8 +84,7 @@ def fit_links(
 
     def view(split: str, known: Tensor, queried: Tensor, number: int) -> Data:
         both = torch.cat([known, known.flip(0)], dim=1) if undirected else known
-        torch.manual_seed(seed + number)  # PyG uses the global generator
-        none = negative_sampling(edges, graph.num_nodes, queried.size(1), force_undirected=False)
+        none = unconnected_pairs(graph, queried.size(1), seed + number)
         labels = torch.cat([torch.ones(queried.size(1)), torch.zeros(none.size(1))])
         base = Data(x=graph.x, edge_index=both, num_nodes=graph.num_nodes)
         data = link_question(base, torch.cat([queried, none], dim=1))
@@ -117,6 +115,36 @@ def fit_links(
         seed=seed,
         progress=progress,
     )
+
+
+def unconnected_pairs(graph: Data, count: int, seed: int) -> Tensor:
+    """Different pairs of different nodes without an edge, drawn at random: [2, up to count].
+
+    PyG's ``negative_sampling`` draws from Python's global generator,
+    which the seed of the run does not control.
+
+    Args:
+        graph: The graph; in an undirected graph a pair and its reverse are the same.
+        count: Number of pairs; fewer if the graph is nearly complete.
+        seed: Random seed.
+    """
+    n, undirected = int(graph.num_nodes or 0), graph.is_undirected()
+    generator = torch.Generator().manual_seed(seed)
+
+    def number(pairs: Tensor) -> Tensor:  # of each pair [2, M] → [M]
+        head, tail = pairs.sort(dim=0).values if undirected else pairs
+        return head * n + tail
+
+    taken = number(graph.edge_index).unique()
+    found = taken.new_empty(0)
+    for _ in range(20):  # each round finds at least a few, unless the graph is nearly complete
+        drawn = torch.randint(n, (2, 2 * count + 10), generator=generator)
+        drawn = number(drawn[:, drawn[0] != drawn[1]])
+        found = torch.cat([found, drawn[~torch.isin(drawn, torch.cat([taken, found]))].unique()])
+        if found.numel() >= count:
+            break
+    found = found[torch.randperm(found.numel(), generator=generator)[:count]]
+    return torch.stack([found // n, found % n])
 
 
 def predict_links(

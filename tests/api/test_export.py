@@ -131,4 +131,4 @@ def test_the_command_exports_a_run(run, tmp_path, capsys):
 
 def test_unseen_folder_is_one_sentence(tmp_path, capsys):
     assert main(["export", str(tmp_path), "-o", str(tmp_path / "a.pt2")]) == 1
-    assert "holds no trained model" in capsys.readouterr().err
+    assert "no trained model" in capsys.readouterr().err

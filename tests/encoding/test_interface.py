@@ -32,7 +32,7 @@ from grass_gnn.encoding import (
     make_encoding,
     node_degrees,
 )
-from grass_gnn.encoding.base import AddEncoding
+from grass_gnn.encoding.transforms import AddEncoding
 from grass_gnn.errors import GrassError
 from grass_gnn.rewiring import AddRandomRegularEdges, graph_seeds
 from grass_gnn.testing import random_input

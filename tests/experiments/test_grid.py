@@ -31,10 +31,10 @@ CLUSTER = [
 def test_finished_cells_are_kept_and_failed_ones_reported(tmp_path, random_source):
     original = job_module.train
 
-    def sometimes_failing(config, data, folder, seed, resume):
-        if config.rewiring.when == "once" and seed == 1:
+    def sometimes_failing(config, data, folder, options):
+        if config.rewiring.when == "once" and options.seed == 1:
             raise RuntimeError("no such luck")
-        return original(config, data, folder, seed, resume)
+        return original(config, data, folder, options)
 
     grid = Grid(tiny_experiment(), tmp_path / "grid", TINY, seeds=(0, 1))
     with pytest.MonkeyPatch.context() as patch:
@@ -151,7 +151,7 @@ def test_sigterm_is_handed_on_and_the_run_has_a_checkpoint(tmp_path, monkeypatch
         time.sleep(0.05)
     os.kill(grid.pid, signal.SIGTERM)
     _, told = grid.communicate(timeout=300)
-    assert grid.returncode == 1 and "the same command goes on" in told
+    assert grid.returncode == 1 and "run the same command to resume" in told
     assert list((run / "checkpoints").glob("*.ckpt")) and not (run / "error.json").exists()
 
 

@@ -47,7 +47,10 @@ def test_a_bomb_is_stopped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("members", "message"),
-    [({"other": b""}, "holds no train"), ({"a/train.pt": b"", "b/train.pt": b""}, "more than one")],
+    [
+        ({"other": b""}, "contains no train"),
+        ({"a/train.pt": b"", "b/train.pt": b""}, "more than one"),
+    ],
 )
 def test_what_is_missing_or_there_twice_is_said(
     members: dict[str, bytes], message: str, tmp_path: Path

@@ -63,7 +63,7 @@ def test_edges_with_one_end_and_targets_that_are_no_numbers(tmp_path: Path) -> N
     nodes, edges = tmp_path / "nodes.csv", tmp_path / "edges.csv"
     nodes.write_text("id,y\n0,1\n1,2.5\n2,3.5\n3,no\n")
     edges.write_text("a\n0\n")
-    with pytest.raises(GrassError, match="one column, but an edge has two ends"):
+    with pytest.raises(GrassError, match="one column"):
         read_graph(nodes, edges)
     edges.write_text("a,b\n0,1\n")
     with pytest.raises(GrassError, match=r"Node 3: .*'no' is not a number"):
@@ -99,7 +99,7 @@ def test_a_card_cannot_ask_for_all_memory(name: str, value: int, tmp_path: Path)
     load_model(tmp_path)
     assert torch.equal(torch.random.get_rng_state(), before)  # no weights were drawn
     changed_card(tmp_path, **{name: value})
-    with pytest.raises(GrassError, match=r"is not possible|do not fit"):
+    with pytest.raises(GrassError, match=r"is not valid|do not fit"):
         load_model(tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_a_similarity_file_that_is_none(tmp_path: Path) -> None:
 def test_a_card_cannot_name_data_outside_of_its_folder(prepared: object, tmp_path: Path) -> None:
     write_run(tmp_path)
     changed_card(tmp_path, data={"origin": {"prepared": prepared}})
-    with pytest.raises(GrassError, match="has damaged data"):
+    with pytest.raises(GrassError, match="damaged"):
         find_data(load_model(tmp_path))
 
 

@@ -57,7 +57,7 @@ def test_other_machines_are_warned_of(run, capsys, monkeypatch, host, warned):
     )
     assert main(["serve", str(run), "--host", host, "--port", "0", "--rewirings", "1"]) == 0
     said = capsys.readouterr()
-    assert ("Warning: whoever reaches 0.0.0.0" in said.err) == warned
+    assert ("Warning: anyone who can reach 0.0.0.0" in said.err) == warned
     assert served[0].url in said.out and served[0].url.startswith("http://127.0.0.1:")
     served[0].listener.close()
 

@@ -37,7 +37,8 @@ def public_names(package: str) -> dict[str, str]:
             for homes in (node.args[1], *(word.value for word in node.keywords)):
                 for module, names in ast.literal_eval(homes).items():
                     listed += names
-                    origins |= {name: f"{package}.{module}.{name}" for name in names}
+                    home = module if module.startswith(f"{TOP}.") else f"{package}.{module}"
+                    origins |= {name: f"{home}.{name}" for name in names}
     return {name: _defined(origins.get(name, f"{package}.{name}"), package) for name in listed}
 
 
