@@ -399,6 +399,7 @@ class TrainingLoop:
                 "seed": self.seed,
                 "config": self.config.model_dump_json(),
                 "data": self.data.fingerprint.hash,
+                "threads": torch.get_num_threads(),
             },
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -427,6 +428,14 @@ class TrainingLoop:
                     f"The checkpoint was made with another {what}: resume with the same {what}, "
                     "or choose another --out."
                 )
+        threads = torch.get_num_threads()
+        if state.get("threads", threads) != threads:  # checkpoints of version 0.1 do not say
+            logger.warning(
+                "The run was started with %d threads and is resumed with %d: sums are rounded in "
+                "another order, so the result differs slightly from that of an uninterrupted run.",
+                state["threads"],
+                threads,
+            )
         self.batches_done = state["batches_done"]
         self.loss_sum = state["loss_sum"]
         self.losses = state.get("losses", self.batch_of_epoch)

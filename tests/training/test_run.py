@@ -135,6 +135,20 @@ def test_stopped_at_any_batch_and_resumed_gives_the_same_weights(reference, tmp_
     ]
 
 
+@pytest.mark.parametrize(("threads", "warned"), [(1, False), (2, True)])
+def test_another_number_of_threads_on_resume_is_warned_of(threads, warned, tmp_path, caplog):
+    chosen = config()
+    data = prepared(chosen, tmp_path / "cache")
+    with pytest.raises(Interrupted):
+        train(chosen, data, tmp_path / "run", RunOptions(seed=3, progress=stop_after(8)))
+    torch.set_num_threads(threads)
+    try:
+        train(chosen, data, tmp_path / "run", RunOptions(seed=3, resume=True))
+    finally:
+        torch.set_num_threads(1)
+    assert ("started with 1 threads" in caplog.text) == warned
+
+
 def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
     chosen = config(training__checkpoint_minutes=1e-9)
     data = prepared(chosen, tmp_path / "cache")
