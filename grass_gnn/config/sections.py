@@ -280,6 +280,12 @@ class ModelConfig(Section):
     output_bias: bool = Field(
         False, description="Biases of the output layers; not with batch norm, which removes them."
     )
+    input_limit: Annotated[float, Field(ge=0)] = Field(
+        0.0,
+        description="Clip normalised features, encodings and descriptors to this many standard "
+        "deviations, so that values that are rare in training cannot dominate a prediction. "
+        "0: no limit, as in the paper.",
+    )
     residual_scale: Annotated[float, Field(gt=0)] = Field(
         0.2, description="α: scale of the residual branch."
     )

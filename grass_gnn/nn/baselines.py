@@ -19,6 +19,7 @@ from grass_gnn.encoding import make_encoding
 from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
 from grass_gnn.nn.heads import TaskHead
 from grass_gnn.nn.model import prepare_batch
+from grass_gnn.nn.norm import limit_inputs
 
 HEADS = 4  # attention heads of GAT and GPS, if the width is divisible by it
 
@@ -112,6 +113,7 @@ class Baseline(nn.Module):
         self.register_buffer("mean_nodes", torch.ones(()))  # sums of nodes are divided by it
         self.register_buffer("target_scale", torch.tensor(config.task.target_scale))
         self.register_buffer("target_shift", torch.tensor(config.task.target_shift))
+        limit_inputs(self, config.model.input_limit)
 
     def reset_parameters(self) -> None:
         """Reinitialise all weights, and reset statistics and constants to those of a new model."""

@@ -18,7 +18,7 @@ from grass_gnn.data.batch import GraphBatch, as_data, batch_from_data
 from grass_gnn.encoding import make_encoding
 from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
 from grass_gnn.nn.heads import GraphPooling, TaskHead
-from grass_gnn.nn.norm import AveragingNorm, InputNorm
+from grass_gnn.nn.norm import AveragingNorm, InputNorm, limit_inputs
 from grass_gnn.nn.stack import LayerStack
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ edge_channels=[4], level='graph')
         self.head = TaskHead(width, config.task.outputs, config.model.head_hidden)
         self.register_buffer("target_scale", torch.tensor(config.task.target_scale))
         self.register_buffer("target_shift", torch.tensor(config.task.target_shift))
+        limit_inputs(self, config.model.input_limit)
 
     def reset_parameters(self) -> None:
         """Reinitialise all weights, and reset statistics and constants to those of a new model."""

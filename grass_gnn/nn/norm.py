@@ -223,7 +223,16 @@ class InputNorm(AveragingNorm):
     """Batch norm of inputs and encodings, without ε: a constant channel becomes exactly zero.
 
     Training uses the moments of the batch and averages those of all batches for evaluation.
+
+    Attributes:
+        limit: Normalised values are clipped to this many standard deviations; 0 for no limit. A
+            column that is nearly always zero, such as the three-step return probability of
+            molecules with few triangles, otherwise reaches dozens of standard deviations.
     """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.limit = 0.0
 
     @property
     def is_collecting(self) -> bool:
@@ -237,7 +246,15 @@ class InputNorm(AveragingNorm):
         # The square root sees no zero, where its gradient is infinite.
         scale = torch.where(constant, 0.0, 1.0 / torch.where(constant, 1.0, var).sqrt())
         centred = v - mean
-        return centred * scale if is_differentiated(v) else centred.mul_(scale)
+        normalised = centred * scale if is_differentiated(v) else centred.mul_(scale)
+        return normalised.clamp(-self.limit, self.limit) if self.limit else normalised
+
+
+def limit_inputs(model: nn.Module, limit: float) -> None:
+    """Clip what the input norms of a model return to ``limit`` standard deviations."""
+    for module in model.modules():
+        if isinstance(module, InputNorm):
+            module.limit = limit
 
 
 class InstanceNorm(Norm):

@@ -8,7 +8,10 @@ import pytest
 import torch
 
 from grass_gnn import GRASSConv
+from grass_gnn.api.settings import default_settings
+from grass_gnn.config import GRASSConfig, preset_names
 from grass_gnn.errors import GrassError
+from grass_gnn.nn.model import make_model
 from grass_gnn.nn.norm import (
     NORMS,
     BatchNorm,
@@ -270,3 +273,27 @@ def test_a_norm_without_block_statistics_is_refused_in_blocks():
 
     with pytest.raises(GrassError, match="Whole"):
         Whole().for_blocks(Moments())
+
+
+@pytest.mark.parametrize("architecture", ["grass", "gin"])
+def test_rare_inputs_are_clipped_alike_in_training_and_evaluation(architecture):
+    """A column that is zero but for one row, as the return probability of the only triangle."""
+    settings = {"model.input_limit": 3.0, "model.layers": 1, "model.architecture": architecture}
+    model = make_model(GRASSConfig().override(settings))
+    norms = [module for module in model.modules() if isinstance(module, InputNorm)]
+    assert norms and {norm.limit for norm in norms} == {3.0}
+    norm, plain = norms[0], InputNorm(norms[0].mean.numel())
+    rows = torch.randn(400, plain.mean.numel())
+    rows[:, 0] = 0.0
+    rows[7, 0] = 0.5
+    for training in (True, False):
+        norm.train(training)
+        plain.train(training)
+        expected = plain(rows)
+        assert expected[7, 0] > 15
+        torch.testing.assert_close(norm(rows), expected.clamp(-3, 3))
+
+
+def test_presets_have_no_limit_and_own_data_do():
+    assert all(GRASSConfig.preset(name).model.input_limit == 0 for name in preset_names())
+    assert default_settings(500, 20.0)["model.input_limit"] > 0
