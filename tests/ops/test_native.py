@@ -1,6 +1,5 @@
 """The fused layers against the reference in float64."""
 
-import ctypes
 
 import pytest
 import torch
@@ -268,20 +267,3 @@ def test_use_native(monkeypatch):
     monkeypatch.setenv("GRASS_OPS", "fast")
     with pytest.raises(ValueError, match="GRASS_OPS"):
         use_native(x, "batch")
-
-
-@pytest.mark.parametrize("sizes", [MANY_GRAPHS, ONE_GRAPH])
-@pytest.mark.parametrize("phases", [0, 1, 2, 3, 8])
-@pytest.mark.usefixtures("three_threads")
-def test_threads_that_withdraw_change_no_byte(sizes, phases):
-    """On a crowded machine, one thread takes over the work of all, at once or within a call."""
-    problem = make_problem(32, 3, sizes, per_node=7)
-    together = run_native(problem, removal=0.2)
-    withdraw = build.library().grass_withdraw_after
-    withdraw.argtypes = [ctypes.c_int64]
-    withdraw(phases)
-    try:
-        found = run_native(problem, removal=0.2)
-    finally:
-        withdraw(-1)
-    assert all(torch.equal(a, b) for a, b in zip(found, together, strict=True))

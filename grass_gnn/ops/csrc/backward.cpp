@@ -8,12 +8,13 @@
 
 namespace grass {
 
-// What the shares of the work have in common.
+// What the threads have in common.
 template <int D>
 struct BackwardState {
   const GrassStack& stack;
   const Plan& plan;
   const Width<D> w;
+  Barrier barrier;
   Buffer projected, grad_projected;  // [N, 4 · padded]
   Buffer active, grad_active;        // [N, padded]
   // Gradients of tail←head | edge←head where threads share a graph: of each edge [E, 2 · padded],
@@ -27,7 +28,7 @@ struct BackwardState {
   bool failed = false;                     // to add up over processes; thread 0 alone does
 
   BackwardState(const GrassStack& s, const Plan& p)
-      : stack(s), plan(p), w(s.width), projected(4 * s.nodes * w.padded()),
+      : stack(s), plan(p), w(s.width), barrier(p.threads), projected(4 * s.nodes * w.padded()),
         grad_projected(4 * s.nodes * w.padded()), active(s.nodes * w.padded()),
         grad_active(s.nodes * w.padded()), by_edge(s.edges <= p.threads * s.nodes),
         grad_head(p.split ? 2 * w.padded() * std::min(s.edges, p.threads * s.nodes) : 0),
@@ -38,14 +39,13 @@ struct BackwardState {
   }
 };
 
-// One share of the work: its nodes and their in-edges, layer after layer.
 template <int D>
-class BackwardShare {
+class BackwardThread {
   using V = typename Width<D>::V;
   using F = typename Width<D>::F;
 
  public:
-  BackwardShare(BackwardState<D>& state, int thread)
+  BackwardThread(BackwardState<D>& state, int thread)
       : s_(state), stack_(state.stack), plan_(state.plan), w_(state.w), thread_(thread),
         gradients_(state.gradients[thread]), offsets_(stack_.width, stack_.output_bias),
         node_in_(w_, 4, true), edge_in_(w_, 3, true), node_in_back_(w_, 4, false),
@@ -55,66 +55,41 @@ class BackwardShare {
         grad_active_(row_count() * w_.padded()), active_(row_count() * w_.padded()),
         keys_(plan_.most_edges) {}
 
-  // The phases of a layer. No share may begin one before all have done the one before.
-
-  // The sums that the last norm needs, of the gradients that come in.
-  void begin_stack() {
-    set_layer(stack_.layers - 1);
+  void run() {
+    const int last = stack_.layers - 1;
+    side_ = &plan_.side(last);
+    set_layer(last);
     sum_incoming();
-  }
-
-  // Up to the maps of the nodes where threads share graphs; elsewhere the whole layer.
-  void begin(int l) {
-    set_layer(l);
-    s_.node_sums.clear(share(), thread_);
-    s_.edge_sums.clear(share(), thread_);
-    gradients_.clear();
-    if (plan_.split && !s_.by_edge) std::fill_n(own_heads(), 2 * stack_.nodes * w_.padded(), 0.0f);
-    for (const Chunk& chunk : share().chunks) {
-      for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) project(share().node_blocks[b]);
-      if (plan_.split) continue;
-      edges(chunk);
-      nodes(chunk, l);
+    finish_norms(last);
+    for (int l = last; l >= 0; l--) {
+      side_ = &plan_.side(l);
+      set_layer(l);
+      const Share& share = side_->shares[thread_];
+      s_.node_sums.clear(share, thread_);
+      s_.edge_sums.clear(share, thread_);
+      gradients_.clear();
+      if (plan_.split && !s_.by_edge)
+        std::fill_n(own_heads(), 2 * stack_.nodes * w_.padded(), 0.0f);
+      for (const Chunk& chunk : share.chunks) {
+        for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) project(share.node_blocks[b]);
+        if (plan_.split) s_.barrier.wait();
+        for (size_t b = chunk.edges_begin; b < chunk.edges_end; b++)
+          edges(share.edge_blocks[b], Ahead(*side_, share, b + 1));
+        if (plan_.split) s_.barrier.wait();
+        for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) nodes(share.node_blocks[b], l);
+      }
+      gradients_.flush();
+      finish_norms(l - 1, [&] {
+        add_up(s_.gradients, thread_, offsets_, stack_.width, stack_.residual_scale,
+               stack_.grad_weights + l * offsets_.size);
+      });
     }
-    if (!plan_.split) gradients_.flush();
-  }
-
-  void edges() {
-    for (const Chunk& chunk : share().chunks) edges(chunk);
-  }
-
-  void nodes(int l) {
-    for (const Chunk& chunk : share().chunks) nodes(chunk, l);
-    gradients_.flush();
-  }
-
-  // Prepares the norm that the gradients pass next.
-  void finish_norms() {
-    finish_norm(s_.node_sums, s_.node_norm);
-    finish_norm(s_.edge_sums, s_.edge_norm);
-  }
-
-  void finish_weights(int l) {
-    add_up(s_.gradients, thread_, offsets_, stack_.width, stack_.residual_scale,
-           stack_.grad_weights + l * offsets_.size);
   }
 
  private:
-  const Share& share() const { return side_->shares[thread_]; }
-
-  void edges(const Chunk& chunk) {
-    for (size_t b = chunk.edges_begin; b < chunk.edges_end; b++)
-      edges(share().edge_blocks[b], Ahead(*side_, share(), b + 1));
-  }
-
-  void nodes(const Chunk& chunk, int l) {
-    for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) nodes(share().node_blocks[b], l);
-  }
-
   size_t row_count() const { return std::max(plan_.most_edges, block_nodes); }
 
   void set_layer(int l) {
-    side_ = &plan_.side(l);
     const float* weights = stack_.weights + l * offsets_.size;
     const float alpha = static_cast<float>(stack_.residual_scale);
     node_in_.pack(weights + offsets_.node_in);
@@ -360,6 +335,21 @@ class BackwardShare {
     }
   }
 
+  // Once all threads are here, prepares the norm that the gradients pass next.
+  template <class Also>
+  void finish_norms(int l, Also also) {
+    s_.barrier.wait();
+    if (l >= 0) {
+      finish_norm(s_.node_sums, s_.node_norm);
+      finish_norm(s_.edge_sums, s_.edge_norm);
+    }
+    also();
+    s_.barrier.wait();
+  }
+  void finish_norms(int l) {
+    finish_norms(l, [] {});
+  }
+
   void finish_norm(GroupSums& sums, NormGradient& norm) {
     const auto merge = [](Sums& a, const Sums& b) { merge_plain(a, b); };
     sums.finish(side_->shares, thread_, merge,
@@ -395,27 +385,10 @@ void backward(const GrassStack& stack) {
   const Plan plan(stack);
   prefer_large_pages(stack.grad_e, sizeof(float) * stack.edges * stack.width);
   BackwardState<D> state(stack, plan);
-  std::vector<std::unique_ptr<BackwardShare<D>>> shares;  // all memory is taken before any starts
+  std::vector<std::unique_ptr<BackwardThread<D>>> threads;  // all memory is taken before any starts
   for (int t = 0; t < plan.threads; t++)
-    shares.push_back(std::make_unique<BackwardShare<D>>(state, t));
-  Team team(plan.threads);
-  team.run([&](int thread) {
-    const auto phase = [&](auto work) {
-      return team.phase(thread, [&](int share) { work(*shares[share]); });
-    };
-    if (!phase([](auto& share) { share.begin_stack(); })) return;
-    if (!phase([](auto& share) { share.finish_norms(); })) return;
-    for (int l = stack.layers - 1; l >= 0; l--) {
-      if (!phase([&](auto& share) { share.begin(l); })) return;
-      if (plan.split && !phase([](auto& share) { share.edges(); })) return;
-      if (plan.split && !phase([&](auto& share) { share.nodes(l); })) return;
-      const bool done = !phase([&](auto& share) {
-        if (l > 0) share.finish_norms();
-        share.finish_weights(l);
-      });
-      if (done) return;
-    }
-  });
+    threads.push_back(std::make_unique<BackwardThread<D>>(state, t));
+  run_threads(plan.threads, [&](int t) { threads[t]->run(); });
   if (state.failed) throw std::runtime_error("add_up");
 }
 
@@ -430,11 +403,6 @@ struct Backward {
   }
 };
 }  // namespace
-
-// For tests: threads of later calls withdraw after so many phases (-1: when others need them).
-extern "C" void grass_withdraw_after(int64_t phases) {
-  grass::Crowding::of_process().withdraw_after = phases;
-}
 
 extern "C" int grass_stack_backward(const GrassStack* stack) {
   return grass::for_width(stack->width, Backward{*stack});

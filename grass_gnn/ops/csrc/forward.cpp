@@ -8,12 +8,13 @@
 
 namespace grass {
 
-// What the shares of the work have in common.
+// What the threads have in common.
 template <int D>
 struct ForwardState {
   const GrassStack& stack;
   const Plan& plan;
   const Width<D> w;
+  Barrier barrier;
   Buffer projected;             // [N, 4 · padded]: tail←tail | tail←head | edge←head | edge←tail
   Buffer active;                // [N, padded]: mish of the aggregated nodes
   std::vector<float> identity;  // the norm of the first layer's input
@@ -21,19 +22,18 @@ struct ForwardState {
   bool failed = false;  // to add up over processes; thread 0 alone does
 
   ForwardState(const GrassStack& s, const Plan& p)
-      : stack(s), plan(p), w(s.width), projected(4 * s.nodes * w.padded()),
+      : stack(s), plan(p), w(s.width), barrier(p.threads), projected(4 * s.nodes * w.padded()),
         active(s.nodes * w.padded()), identity(Norm::identity(s.width)),
         node_sums(p.groups, p.threads, w.padded()), edge_sums(p.groups, p.threads, w.padded()) {}
 };
 
-// One share of the work: its nodes and their in-edges, layer after layer.
 template <int D>
-class ForwardShare {
+class ForwardThread {
   using V = typename Width<D>::V;
   using F = typename Width<D>::F;
 
  public:
-  ForwardShare(ForwardState<D>& state, int thread)
+  ForwardThread(ForwardState<D>& state, int thread)
       : s_(state), stack_(state.stack), plan_(state.plan), w_(state.w), thread_(thread),
         offsets_(stack_.width, stack_.output_bias), node_in_(w_, 4, true), edge_in_(w_, 3, true),
         node_out_(w_, 1, true), edge_out_(w_, 1, true), node_bias_(w_), edge_bias_(w_),
@@ -42,43 +42,30 @@ class ForwardShare {
         projected_(size_t(std::max(plan_.most_edges, block_nodes)) * 3 * w_.padded()),
         keys_(plan_.most_edges) {}
 
-  // The phases of a layer. No share may begin one before all have done the one before.
-
-  // Up to the maps of the nodes where threads share graphs; elsewhere the whole layer.
-  void begin(int l) {
-    side_ = &plan_.side(l);
-    set_layer(l);
-    s_.node_sums.clear(share(), thread_);
-    s_.edge_sums.clear(share(), thread_);
-    for (const Chunk& chunk : share().chunks) {
-      for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) project(share().node_blocks[b]);
-      if (!plan_.split) update(chunk);
+  void run() {
+    for (int l = 0; l < stack_.layers; l++) {
+      side_ = &plan_.side(l);
+      set_layer(l);
+      const Share& share = side_->shares[thread_];
+      s_.node_sums.clear(share, thread_);
+      s_.edge_sums.clear(share, thread_);
+      for (const Chunk& chunk : share.chunks) {
+        for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) project(share.node_blocks[b]);
+        if (plan_.split) s_.barrier.wait();
+        for (size_t b = chunk.edges_begin; b < chunk.edges_end; b++)
+          edges(share.edge_blocks[b], Ahead(*side_, share, b + 1));
+        for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) nodes(share.node_blocks[b]);
+      }
+      s_.barrier.wait();
+      finish_norm(l, 0, s_.node_sums);
+      finish_norm(l, 1, s_.edge_sums);
+      s_.barrier.wait();
     }
-  }
-
-  void update() {
-    for (const Chunk& chunk : share().chunks) update(chunk);
-  }
-
-  void finish_norms(int l) {
-    finish_norm(l, 0, s_.node_sums);
-    finish_norm(l, 1, s_.edge_sums);
-  }
-
-  // The last layer's output has no next layer to normalise it.
-  void normalise() {
-    for (const Block& block : share().node_blocks) normalise(block);
+    const Share& share = side_->shares[thread_];
+    for (const Block& block : share.node_blocks) normalise(block);
   }
 
  private:
-  const Share& share() const { return side_->shares[thread_]; }
-
-  void update(const Chunk& chunk) {
-    for (size_t b = chunk.edges_begin; b < chunk.edges_end; b++)
-      edges(share().edge_blocks[b], Ahead(*side_, share(), b + 1));
-    for (size_t b = chunk.nodes_begin; b < chunk.nodes_end; b++) nodes(share().node_blocks[b]);
-  }
-
   void set_layer(int l) {
     const float* weights = stack_.weights + l * offsets_.size;
     const float alpha = static_cast<float>(stack_.residual_scale);
@@ -226,6 +213,7 @@ class ForwardShare {
     });
   }
 
+  // The last layer's output has no next layer to normalise it.
   void normalise(const Block& block) {
     const auto row = [&](float* values, size_t at, Norm norm) {
       for (int v = 0; v < w_.vectors(); v++)
@@ -268,21 +256,10 @@ void forward(const GrassStack& stack) {
   if (stack.e_saved) prefer_large_pages(stack.e_saved, kept * stack.edges * row);
   if (stack.x_saved) prefer_large_pages(stack.x_saved, kept * stack.nodes * row);
   ForwardState<D> state(stack, plan);
-  std::vector<std::unique_ptr<ForwardShare<D>>> shares;  // all memory is taken before any starts
+  std::vector<std::unique_ptr<ForwardThread<D>>> threads;  // all memory is taken before any starts
   for (int t = 0; t < plan.threads; t++)
-    shares.push_back(std::make_unique<ForwardShare<D>>(state, t));
-  Team team(plan.threads);
-  team.run([&](int thread) {
-    const auto phase = [&](auto work) {
-      return team.phase(thread, [&](int share) { work(*shares[share]); });
-    };
-    for (int l = 0; l < stack.layers; l++) {
-      if (!phase([&](auto& share) { share.begin(l); })) return;
-      if (plan.split && !phase([](auto& share) { share.update(); })) return;
-      if (!phase([&](auto& share) { share.finish_norms(l); })) return;
-    }
-    phase([](auto& share) { share.normalise(); });
-  });
+    threads.push_back(std::make_unique<ForwardThread<D>>(state, t));
+  run_threads(plan.threads, [&](int t) { threads[t]->run(); });
   if (state.failed) throw std::runtime_error("add_up");
 }
 
