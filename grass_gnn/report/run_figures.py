@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from grass_gnn.experiments.measured import RunRecord
 from grass_gnn.report.svg import COLORS, INK, ReportFigure, axes, drawing
@@ -63,6 +64,7 @@ def loss_figure(name: str, run: RunRecord) -> ReportFigure | None:
         if together:
             made[0].legend(loc="upper right")
         made[-1].set_xlabel("epoch")
+        made[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     rows = [
         [
             Entry(label),

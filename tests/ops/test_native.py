@@ -1,6 +1,5 @@
 """The fused layers against the reference in float64."""
 
-
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
