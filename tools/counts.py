@@ -3,11 +3,11 @@
 python tools/counts.py [REVISION …]
 """
 
+import argparse
 import ast
 import io
 import statistics
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +61,10 @@ def counts(sources: dict[str, str]) -> dict[str, int]:
 
 def main() -> None:
     """Print a table with a column for each commit and one for the working tree."""
-    states = {name: at_commit(name) for name in sys.argv[1:]} | {"now": working_tree()}
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("revisions", nargs="*", metavar="REVISION", help="a commit to compare with")
+    revisions = parser.parse_args().revisions
+    states = {name: at_commit(name) for name in revisions} | {"now": working_tree()}
     columns = {name: counts(sources) for name, sources in states.items()}
     print(f"{'':<44}" + "".join(f"{name[:12]:>14}" for name in columns))
     for figure in next(iter(columns.values())):
