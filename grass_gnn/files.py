@@ -183,9 +183,15 @@ def read_json(path: str | Path, limit: int = LARGEST_TEXT) -> Any:
         raise RunError(f"The file {path} is damaged: {first_line(error)}.") from None
 
 
+_MOST_KEY_PARTS = 1000
+
+
 def read_toml(path: str | Path, limit: int = LARGEST_TEXT) -> dict[str, Any]:
     """Read a TOML file that may come from anybody; see :func:`read_bytes`."""
     text = read_text(path, limit)
+    # Dotted keys take time quadratic in their parts. A list of numbers has as many commas as dots.
+    if any(line.count(".") - line.count(",") > _MOST_KEY_PARTS for line in text.splitlines()):
+        raise RunError(f"The file {path} is damaged: it is nested too deeply.")
     try:
         return tomllib.loads(text)
     except RecursionError:
