@@ -22,6 +22,7 @@ from typing import Any
 from grass_gnn.errors import GrassError, RunError, first_line
 
 LARGEST_TEXT = 64 << 20  # bytes of a JSON, TOML or CSV file of a run folder
+_MOST_KEY_PARTS = 1000  # in one line of a TOML file
 
 
 @contextlib.contextmanager
@@ -181,9 +182,6 @@ def read_json(path: str | Path, limit: int = LARGEST_TEXT) -> Any:
         raise RunError(f"The file {path} is damaged: it is nested too deeply.") from None
     except ValueError as error:  # also numbers of thousands of digits
         raise RunError(f"The file {path} is damaged: {first_line(error)}.") from None
-
-
-_MOST_KEY_PARTS = 1000
 
 
 def read_toml(path: str | Path, limit: int = LARGEST_TEXT) -> dict[str, Any]:

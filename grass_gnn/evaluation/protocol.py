@@ -29,8 +29,8 @@ from grass_gnn.tasks import LOWER_IS_BETTER, Task, make_task
 STATISTICS, VALIDATION, TEST = 1, 2, 3  # streams of random numbers; training is 0
 BY_GRAPH = None  # instead of a stream: rewirings that depend only on the graph and their number
 BOOTSTRAP = 200  # resamples of a confidence interval
-# Validation during training collects statistics from at least so many training graphs, in at least
-# so many batches, if there are as many. So it costs at most the forward pass of one epoch.
+# Minimum number of training graphs and batches from which validation during training collects
+# statistics; smaller training sets are used whole. The cost is at most a forward pass of one epoch.
 QUICK_GRAPHS, QUICK_BATCHES = 2000, 16
 
 
