@@ -333,6 +333,11 @@ class TrainingConfig(Section):
     warmup: Annotated[float, Field(ge=0, le=1)] = Field(
         0.1, description="Fraction of the steps until the peak learning rate."
     )
+    hold: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0,
+        description="Fraction of the steps that keep the peak learning rate between warm-up and "
+        "decay. 0: decay right after the warm-up, as in the paper.",
+    )
     betas: tuple[Probability, Probability] = Field(
         (0.95, 0.98), description="β₁ and β₂ of the optimiser."
     )

@@ -60,14 +60,17 @@ def make_optimizer(model: nn.Module, training: TrainingConfig) -> torch.optim.Op
 
 
 def learning_rate(step: int, total: int, training: TrainingConfig) -> float:
-    """Learning rate of a step (from 0) out of ``total``: a warm-up, then a cosine decay."""
+    """Learning rate of a step (from 0) out of ``total``: warm-up, hold, then cosine decay."""
     # The peak is reached after u = warmup × total − 1 steps; at least 1, for very short runs.
     peak_step = max(training.warmup * total - 1, 1.0)
     if step <= peak_step:
         return _half_cosine(
             training.initial_learning_rate, training.learning_rate, step / peak_step
         )
-    progress = (step - peak_step) / max(total - 1 - peak_step, 1e-9)
+    decay_step = peak_step + training.hold * total
+    if step <= decay_step:
+        return training.learning_rate
+    progress = (step - decay_step) / max(total - 1 - decay_step, 1e-9)
     return _half_cosine(training.learning_rate, training.final_learning_rate, min(progress, 1.0))
 
 
