@@ -1,12 +1,12 @@
-"""Finds the settings that the paper adjusted without saying to what: a short search on ZINC.
+"""A short search on ZINC for the settings that the paper adjusted without giving their values.
 
     python results/zinc-search/make.py --data FOLDER
 
-The replacement attentions get another learning rate, AdamW also its batch size, betas and decay:
-one setting after the other, each with the lowest validation error after a few epochs of a shallow
-model. So short a run wants higher learning rates than the paper's; what counts is how the best of a
-change relates to the best of GRASS itself, and by that the preset's rate is multiplied in
-ablations.toml.
+The search covers the learning rate of the replacement attentions, and learning rate, batch size,
+betas and decay of AdamW: one setting after the other, each chosen by the validation error of a
+shallow model after a few epochs. The best learning rates of such short runs are higher than the
+paper's. ablations.toml therefore multiplies the preset's rate by the ratio of the best rate for a
+change to the best rate for GRASS.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUDGET = Budget("search", epochs=4, layers=6, graphs=4000, passes=3, rewirings=4
 RATE, BATCH = "training.learning_rate", "training.batch_size"
 BETAS, DECAY = "training.betas", "training.weight_decay"
 TRIED: dict[str, dict[str, tuple[Any, ...]]] = {
-    "grass": {RATE: (5e-4, 1e-3, 2e-3, 4e-3)},  # to compare with
+    "grass": {RATE: (5e-4, 1e-3, 2e-3, 4e-3)},  # for comparison
     "gatedgcn": {RATE: (2e-4, 5e-4, 1e-3, 2e-3)},
     "transformer": {RATE: (2e-4, 5e-4, 1e-3, 2e-3)},
     "adamw": {
@@ -43,7 +43,7 @@ START = {"adamw": {BATCH: 100, BETAS: [0.9, 0.999], DECAY: 0.01}}
 
 
 def main() -> None:
-    """Try what is asked for, and keep the table of all that was tried."""
+    """Search the requested changes, and write the table of all trials."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True, help="folder with the raw files")
     parser.add_argument("--runs", type=Path, default=Path("runs/zinc-search"))
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def search(cell: str, folder: str, runs: Path) -> list[dict[str, Any]]:
-    """Everything that was tried for a cell: one setting after the other, keeping the best."""
+    """All trials of a cell: settings are searched one after the other, keeping the best."""
     preset = GRASSConfig.preset("zinc", **experiment("zinc-ablation").cell(cell).settings)
     best: dict[str, Any] = START.get(cell, {})
     found: list[dict[str, Any]] = []
@@ -87,11 +87,12 @@ def page(found: list[dict[str, Any]]) -> str:
         "",
         "    python results/zinc-search/make.py --data FOLDER",
         "",
-        f"Validation MAE with {BUDGET.describe()}",
-        "(AdamW: batches as tried); one seed. One setting is searched after the other, from left",
-        "to right. GRASS itself wants more than the preset's 5e-4 in so short a run, so that",
-        "the learning rates of `experiments/ablations.toml` are 5e-4 times the best of a change",
-        "over the best of GRASS; the rest stands there as found.",
+        f"Validation MAE with {BUDGET.describe()}.",
+        "(Batch sizes of AdamW as listed.) One seed. Settings are searched one after the other,",
+        "from left to right. In such a short run, the best learning rate of GRASS itself is higher",
+        "than the preset's 5e-4. `experiments/ablations.toml` therefore multiplies 5e-4 by the",
+        "ratio of the best rate for the change to the best rate for GRASS, and takes the other",
+        "settings from this table.",
         "",
         "| change | learning rate | batch size | betas | decay | validation MAE |",
         "|---|---|---|---|---|---|",

@@ -1,8 +1,8 @@
-"""A reduced GRASS on ZINC, and a GINE and a GCN of the same size for the same minutes.
+"""A reduced GRASS on ZINC, and a GINE and a GCN of the same size and training time.
 
     python results/zinc-short/make.py --data folder/zinc
 
-Writes a run folder for each network beside this file, without its checkpoints and weights.
+Writes a run folder for each network next to this file, without checkpoints and weights.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BASELINE = {
 
 
 def main() -> None:
-    """Train all three, and keep what is worth keeping."""
+    """Train all three networks, and remove the files that are not kept."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", help="folder with ZINC's raw files")
     parser.add_argument("--seed", type=int, default=0)
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def report(name, run, config) -> None:
-    """Print a line about a finished run."""
+    """Print one line for a finished run."""
     training, count = run.results["training"], max(run.test.averaged)
     print(
         f"{name}: {count_parameters(config):,} parameters, {training['epochs']} epochs, "

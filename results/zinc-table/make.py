@@ -1,9 +1,9 @@
-"""ZINC as a table: the default model for tables, and a GINE and a GPS for as long.
+"""ZINC as a table: the default model for tables, and a GINE and a GPS trained for as long.
 
     python results/zinc-table/make.py --data FOLDER
 
-FOLDER has train.csv, val.csv and test.csv (columns smiles, y). The baselines see the same encoded
-molecules and have the sizes that are customary on ZINC (about 500,000 and 420,000 parameters).
+FOLDER has train.csv, val.csv and test.csv (columns smiles, y). The baselines are trained on the
+same encoded molecules and have the usual sizes for ZINC (about 500,000 and 420,000 parameters).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ CUSTOMARY = {
 
 
 def main() -> None:
-    """Train what is not trained yet, and keep a table."""
+    """Train the models that are not trained yet, and write their results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
     parser.add_argument("--runs", type=Path, default=Path("runs/zinc-table"))
-    parser.add_argument("--models", default="grass,gin,gps", help="which of them")
+    parser.add_argument("--models", default="grass,gin,gps", help="which models")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def train_model(name: str, folder: Path, arguments: argparse.Namespace) -> None:
-    """GRASS by the defaults, a baseline for the core-minutes that GRASS took."""
+    """GRASS with default settings, or a baseline for the core-minutes that GRASS took."""
     if name == "grass":
         tables = arguments.data
         fit_table(
@@ -71,7 +71,7 @@ def train_model(name: str, folder: Path, arguments: argparse.Namespace) -> None:
 
 
 def summary(folder: Path) -> dict[str, object]:
-    """What the table tells of a run."""
+    """The table row of a run."""
     results = read_json(folder / "results.json")
     config = GRASSConfig.from_toml(folder / "config.toml")
     return {

@@ -2,8 +2,8 @@
 
     python results/zinc/make.py --data FOLDER
 
-Trains into --runs (a stopped run goes on where it was), then writes beside this file what is kept:
-scores, curve and weights. Weights, card and calibration go to grass_gnn/models/zinc, too.
+Trains in --runs (an interrupted run is resumed), then writes scores, curve and weights next to this
+file, and weights, card and calibration to grass_gnn/models/zinc.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1] / "grass_gnn" / "models" / "zinc"
 MODEL = ("weights.safetensors", "config.json", "calibration.json", "results.json")
 KEPT = (*MODEL, "config.toml", "metrics.csv", "test_predictions.csv")
-COUNTS = (1, 4, 16, 64)  # rewirings that are averaged over
+COUNTS = (1, 4, 16, 64)  # rewirings to average over
 RESAMPLES = 10_000
 
 
 def main() -> None:
-    """Train what is left to train, evaluate, and keep the results."""
+    """Train or resume, evaluate, and copy the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True, help="folder with ZINC's raw files")
     parser.add_argument("--runs", type=Path, default=Path("runs/zinc-cpu"))
@@ -59,17 +59,17 @@ def main() -> None:
 
 
 def forget_place(path: Path) -> None:
-    """Leave out where the data lay: it means nothing elsewhere."""
+    """Remove the folder of the data, which means nothing on other machines."""
     values = read_json(path)
     values["data"]["origin"].pop("folder", None)
     write_json(path, values)
 
 
 def averaging(data: PreparedData) -> dict[str, object]:
-    """The test error of predictions averaged over rewirings, and what is gained with certainty.
+    """Test error of predictions averaged over rewirings, and the gain over single ones.
 
-    The 64 rewirings are dealt into as many disjoint groups as there are, so that all of them count;
-    intervals are over resampled molecules, the same ones for both errors of a difference.
+    The 64 rewirings are divided into disjoint groups, so that each counts once. Intervals are
+    bootstrap intervals over molecules, with the same resamples for both errors of a difference.
     """
     trained = load_model(HERE)
     samples, targets = [], None
@@ -90,13 +90,13 @@ def averaging(data: PreparedData) -> dict[str, object]:
 
 
 def _errors(predicted: Tensor, target: Tensor, count: int) -> Tensor:
-    """Absolute error of each molecule [M], of averages over ``count`` rewirings."""
+    """Absolute error per molecule [M] of predictions averaged over ``count`` rewirings."""
     groups = predicted.view(-1, count, predicted.shape[1]).mean(dim=1)  # [64 / count, M]
     return (groups - target).abs().mean(dim=0)
 
 
 def _interval(differences: Tensor) -> list[float]:
-    """95 % of the mean, over resampled molecules."""
+    """95 % bootstrap interval of the mean over molecules."""
     generator = torch.Generator().manual_seed(0)
     size = (RESAMPLES, len(differences))
     means = differences[torch.randint(len(differences), size, generator=generator)].mean(dim=1)

@@ -1,9 +1,9 @@
-"""What a short schedule wants: a few settings tried on a shallow model, one at a time.
+"""Settings for a short schedule, tried one at a time on a shallow model.
 
     python results/zinc/variations.py --data FOLDER
 
-Every row is an eight-layer model of the zinc preset, trained for 20 epochs; README.md tells what
-followed for the preset zinc-cpu. Rows that are there already are kept.
+Every row is the zinc preset with eight layers, trained for 20 epochs. README.md says what this meant
+for the preset zinc-cpu. Finished rows are kept.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRIED = {
 
 
 def main() -> None:
-    """Train the rows that are asked for, and keep their scores."""
+    """Train the requested rows, and write their scores."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True, help="folder with ZINC's raw files")
     parser.add_argument("--runs", type=Path, default=Path("runs/zinc-variations"))
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def summary(folder: Path) -> dict[str, float]:
-    """Scores of a run, under single rewirings."""
+    """Scores of a run, averaged over single rewirings."""
     results = read_json(folder / "results.json")
     return {
         "val": results["val"]["mean"],

@@ -126,7 +126,7 @@ class Trial:
             self.count(kind, chain, problems)
 
     def exact_faults(self, share: Callable[[int], bool]) -> None:
-        """End the process before, amid and after operations: those whose number is chosen.
+        """End the process before, during and after operations: those whose number is chosen.
 
         Of the same operation on files of a kind, such as checkpoints, the first few are tried.
         """
@@ -136,7 +136,7 @@ class Trial:
             if seen[operation, file] > REPEATS:
                 continue
             for side in SIDES:
-                if side == "amid" and operation != "write":
+                if side == "during" and operation != "write":
                     continue
                 number += 1
                 if not share(number):

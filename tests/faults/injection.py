@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ENDED = 99  # exit code of a process that was ended here
-SIDES = ("before", "amid", "after")
+SIDES = ("before", "during", "after")
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Injection:
     Args:
         folder: Where operations count.
         at: Number of the operation to strike at, from 0.
-        side: End the process ``"before"``, ``"amid"`` (half of the bytes are written) or
+        side: End the process ``"before"``, ``"during"`` (half of the bytes are written) or
             ``"after"`` it; ``"full"``: from then on, nothing can be written.
     """
 
@@ -87,7 +87,7 @@ class Injection:
                     half()
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         elif number == self.at:
-            if self.side == "amid" and half is not None:
+            if self.side == "during" and half is not None:
                 half()
             elif self.side == "after":
                 perform()

@@ -73,7 +73,7 @@ def _print(console: Console, record: Record, paths: list[str]) -> None:
             for one in operations
         ]
         files.add_row(file, *cells)
-    console.print("of those, ended before, amid or after an operation:", files)
+    console.print("of those, ended before, during or after an operation:", files)
 
 
 def _share(record: Record, keys: list[tuple[str, str]]) -> str:

@@ -56,7 +56,7 @@ def test_the_harness_notices_a_file_that_is_half_there():
         trial.random_faults("disk full", 2)
     finally:
         trial.close()
-    assert record.survived["ended amid an operation", "in place"] == 0
+    assert record.survived["ended during an operation", "in place"] == 0
     assert record.survived["disk full", "in place"] == 0
     assert record.survived["ended after an operation", "in place"] == 1
     assert record.by_file["values.txt", "write"] == 3
