@@ -2,7 +2,7 @@
 
     python results/zinc/variations.py --data FOLDER
 
-Every row is the zinc preset with eight layers, trained for 20 epochs. README.md says what this meant
+Every row is the zinc preset with eight layers, trained for 20 epochs. README.md says what follows
 for the preset zinc-cpu. Finished rows are kept.
 """
 
