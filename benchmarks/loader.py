@@ -27,7 +27,7 @@ from torch_geometric.transforms import Compose
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import batch_from_data
 from grass_gnn.data.benchmarks.registry import load_benchmark
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.data.packed.loader import TrainingLoader
 from grass_gnn.encoding import AddDegree, AddRRWP
 from grass_gnn.rewiring import AddRandomRegularEdges

@@ -22,9 +22,8 @@ from importlib import resources
 from pathlib import Path
 
 from grass_gnn import GRASSConfig, load_model
-from grass_gnn.api.fitting import fit_table
+from grass_gnn.api.fitting import default_settings, fit_table
 from grass_gnn.api.prediction import predict_table
-from grass_gnn.api.settings import default_settings
 
 ROWS = 10_000
 ONCE = {"training.epochs": 1, "evaluation.statistics_passes": 1, "evaluation.rewirings": 1}

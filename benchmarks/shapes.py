@@ -12,7 +12,7 @@ from torch_geometric.utils import to_undirected
 from grass_gnn import GRASSConfig
 from grass_gnn.data.batch import GraphBatch, InputGraphs, rewire
 from grass_gnn.data.benchmarks.sbm import generate_pattern
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.testing import random_features, random_input
 
 

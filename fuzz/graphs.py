@@ -12,11 +12,11 @@ from torch_geometric.data import Data
 
 from fuzz.harness import Passed, Target, damaged
 from fuzz.models import SMALL
+from grass_gnn.api.fitting import choose_config
 from grass_gnn.api.graphs import GraphSpec, infer_graph_task, infer_input, read_graphs, split_graphs
-from grass_gnn.api.settings import choose_config
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.checking import check_sizes
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 
 _TYPES = [
     torch.float32,

@@ -13,11 +13,11 @@ import hypothesis.strategies as st
 
 from fuzz.harness import Passed, Target, damaged
 from fuzz.models import tiny_model
+from grass_gnn.api.fitting import choose_config
 from grass_gnn.api.graphs import GraphSpec, infer_graph_task, infer_input, read_graph, split_graphs
 from grass_gnn.api.prediction import predict_table
-from grass_gnn.api.settings import choose_config
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.files import open_table
 from grass_gnn.data.tables.spec import TableSpec

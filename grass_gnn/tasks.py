@@ -2,7 +2,7 @@
 
 A :class:`Task` is made from the settings of a run, ``make_task(config.task)``, and holds everything
 that depends on the kind of task. A new kind is a subclass here, and its name and settings in
-``config/sections.py``.
+``config/settings.py``.
 """
 
 from __future__ import annotations

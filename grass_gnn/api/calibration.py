@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from grass_gnn.data.checking import CheckedGraph
-from grass_gnn.data.packed.build import pack_checked
-from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.data.packed.dataset import PackedDataset, pack_checked
 from grass_gnn.data.tables.schema import TableSchema, read_known_rows
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.run import find_data

@@ -13,16 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grass_gnn.api.fitting import train_table
+from grass_gnn.api.fitting import choose_table_config, describe, train_table
 from grass_gnn.api.options import table_options
-from grass_gnn.api.settings import choose_table_config, describe
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.tables.dataset import TableData, csv_text, in_splits
+from grass_gnn.data.tables.dataset import (
+    TableData,
+    check_splits,
+    csv_text,
+    group_folds,
+    in_splits,
+    random_folds,
+    random_split,
+)
 from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.molecules import scaffold
 from grass_gnn.data.tables.schema import ReadRows, read_rows
 from grass_gnn.data.tables.spec import TableSpec
-from grass_gnn.data.tables.splits import check_splits, group_folds, random_folds, random_split
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import SavedPredictions
 from grass_gnn.evaluation.protocol import bootstrap

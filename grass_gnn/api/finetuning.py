@@ -9,10 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grass_gnn.api.fitting import class_names, graph_options, train_graphs, train_table
+from grass_gnn.api.fitting import (
+    choose_config,
+    class_names,
+    default_settings_for,
+    graph_options,
+    train_graphs,
+    train_table,
+)
 from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
 from grass_gnn.api.options import table_options
-from grass_gnn.api.settings import choose_config, default_settings_for
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.data.tables.dataset import read_tables

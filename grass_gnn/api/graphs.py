@@ -20,11 +20,11 @@ from torch_geometric.data import Data
 from grass_gnn.config import MOST_CATEGORIES, FeatureConfig, GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data.benchmarks.raw import load_tensors_only
 from grass_gnn.data.checking import check_sizes, number_tensor
+from grass_gnn.data.tables.dataset import random_split
 from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number
 from grass_gnn.data.tables.molecules import MoleculeReader, UnreadableMolecule, input_config
 from grass_gnn.data.tables.schema import TableSchema, infer_task
 from grass_gnn.data.tables.spec import DEFAULT_SHARES, SPLITS
-from grass_gnn.data.tables.splits import random_split
 from grass_gnn.errors import GrassError, first_line
 from grass_gnn.tasks import TASKS, kind_of_tensor, make_task
 

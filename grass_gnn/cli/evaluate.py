@@ -54,7 +54,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Score a trained model over many rewirings."""
-    from grass_gnn.cli.results import show_results
+    from grass_gnn.cli.common import show_results
     from grass_gnn.evaluation.run import evaluate_run
 
     results = evaluate_run(run, data, split, rewirings, seed, deterministic, workers, device)

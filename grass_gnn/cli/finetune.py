@@ -75,7 +75,7 @@ def finetune(
     learning rate; with --freeze, only the new head is trained.
     """
     from grass_gnn.api.finetuning import Pretrained, finetune_table
-    from grass_gnn.cli.results import show_results
+    from grass_gnn.cli.common import show_results
     from grass_gnn.evaluation.trained import load_model
 
     name = f"{molecules.name.split('.')[0]}-from-{run.resolve().name}"

@@ -154,7 +154,7 @@ def _parse(kind: Any, value: Any) -> Any:
     if get_origin(kind) is not tuple:
         return value
     if get_args(kind)[0] is float:
-        from grass_gnn.data.tables.splits import parse_shares
+        from grass_gnn.data.tables.spec import parse_shares
 
         return tuple(parse_shares(value))
     return tuple(parse_names(value))

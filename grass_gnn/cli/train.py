@@ -140,7 +140,7 @@ def train(
 
 
 def _show(run: Run, json: bool, following: str = "", note: str = "") -> None:
-    from grass_gnn.cli.results import show_results
+    from grass_gnn.cli.common import show_results
 
     if json:
         print_json(run.results)
@@ -152,7 +152,7 @@ def _show(run: Run, json: bool, following: str = "", note: str = "") -> None:
 
 
 def _show_folds(found: CrossValidation, folder: Path, json: bool) -> None:
-    from grass_gnn.cli.results import show_folds
+    from grass_gnn.cli.common import show_folds
 
     if json:
         print_json(found.to_dict())

@@ -4,8 +4,7 @@ The defaults suit graphs of your own; ``presets/*.toml`` hold only what the pape
 change. ``docs/configuration.md`` is generated from the descriptions here.
 """
 
-from grass_gnn.config.grass import GRASSConfig, preset_names, preset_note, setting_names, suggest
-from grass_gnn.config.sections import (
+from grass_gnn.config.settings import (
     METRICS,
     MOST_CATEGORIES,
     OGB_ATOM_SIZES,
@@ -14,6 +13,7 @@ from grass_gnn.config.sections import (
     EncodingConfig,
     EvaluationConfig,
     FeatureConfig,
+    GRASSConfig,
     InputConfig,
     ModelConfig,
     RewiringConfig,
@@ -21,6 +21,10 @@ from grass_gnn.config.sections import (
     TaskConfig,
     TaskKind,
     TrainingConfig,
+    preset_names,
+    preset_note,
+    setting_names,
+    suggest,
 )
 
 __all__ = [

@@ -30,14 +30,14 @@ __getattr__, __dir__, __all__ = lazy_names(
         ),
         "benchmarks.statistics": (
             "DatasetStatistics",
-            "PoolingStatistics",
             "dataset_statistics",
         ),
-        "packed.build": (
+        "packed.dataset": (
+            "PackedDataset",
+            "PoolingStatistics",
             "pack",
             "pack_checked",
         ),
-        "packed.dataset": ("PackedDataset",),
         "packed.loader": (
             "GraphLoader",
             "SampledLoader",

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP
-from grass_gnn.data.packed.build import pack
-from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.data.packed.dataset import PackedDataset, pack
 from grass_gnn.data.packed.loader import GraphLoader
 from grass_gnn.evaluation.protocol import TEST
 from grass_gnn.files import write_text, write_whole

@@ -10,7 +10,7 @@ import warnings
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,10 @@ from grass_gnn.config import GRASSConfig, TaskConfig
 from grass_gnn.data.batch import GraphBatch
 from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.data.packed.loader import GraphLoader, training_loader
-from grass_gnn.evaluation.streamed import is_streamed, predict_streamed
+from grass_gnn.evaluation.streamed import predict_streamed
+from grass_gnn.nn.attention import GRASSConv
 from grass_gnn.nn.model import GRASS
-from grass_gnn.nn.norm import BatchNorm, collect_statistics
+from grass_gnn.nn.norm import BatchNorm, InputNorm, Mode, collect_statistics
 from grass_gnn.ops import EdgeOrder
 from grass_gnn.progress import Progress, report_progress, silent
 from grass_gnn.tasks import LOWER_IS_BETTER, Task, make_task
@@ -182,6 +183,20 @@ def predict_split(
     if len(dataset) == 1:
         owner = torch.arange(len(owner))
     return torch.cat(predictions), torch.cat(targets) if targets else None, owner
+
+
+def is_streamed(model: nn.Module, dataset: PackedDataset, config: GRASSConfig) -> TypeGuard[GRASS]:
+    """Whether a dataset is a single graph with so many edges that it is evaluated in blocks."""
+    if len(dataset) != 1 or config.task.level != "node" or not isinstance(model, GRASS):
+        return False
+    nodes = dataset.num_nodes
+    added = config.rewiring.added_edges(nodes, nodes * (nodes - 1))
+    if dataset.num_edges + nodes + added <= config.evaluation.streamed_above:
+        return False
+    # Without stored statistics, an input norm would use the moments of a block for all edges.
+    norms = [module for module in model.modules() if isinstance(module, InputNorm)]
+    ours = all(isinstance(layer, GRASSConv) for layer in model.layers.layers)
+    return ours and all(norm.mode is Mode.STORED for norm in norms) and not model.training
 
 
 def _predict_streamed(

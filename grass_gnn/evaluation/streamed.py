@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple, TypeGuard
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -20,28 +20,12 @@ from torch.nn import functional as F
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP, InputGraphs, added_edges
-from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.encoding import Encoding, make_encoding, require_local
 from grass_gnn.errors import GrassError
 from grass_gnn.nn.attention import GRASSConv
 from grass_gnn.nn.model import GRASS
-from grass_gnn.nn.norm import InputNorm, Mode
 from grass_gnn.ops.norms import Moments
 from grass_gnn.ops.reference import EPSILON
-
-
-def is_streamed(model: nn.Module, dataset: PackedDataset, config: GRASSConfig) -> TypeGuard[GRASS]:
-    """Whether a dataset is a single graph with so many edges that it is evaluated in blocks."""
-    if len(dataset) != 1 or config.task.level != "node" or not isinstance(model, GRASS):
-        return False
-    nodes = dataset.num_nodes
-    added = config.rewiring.added_edges(nodes, nodes * (nodes - 1))
-    if dataset.num_edges + nodes + added <= config.evaluation.streamed_above:
-        return False
-    # Without stored statistics, an input norm would use the moments of a block for all edges.
-    norms = [module for module in model.modules() if isinstance(module, InputNorm)]
-    ours = all(isinstance(layer, GRASSConv) for layer in model.layers.layers)
-    return ours and all(norm.mode is Mode.STORED for norm in norms) and not model.training
 
 
 @torch.no_grad()

@@ -15,8 +15,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.packed.build import pack
-from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.data.packed.dataset import PackedDataset, pack
 from grass_gnn.errors import GrassError, RunError, first_line, shortened
 from grass_gnn.evaluation.embed import embed_split
 from grass_gnn.evaluation.explain import Explanation, explain_graph

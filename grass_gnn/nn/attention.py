@@ -1,4 +1,4 @@
-"""The GRASS layer, and how several of them run as one fused operation."""
+"""The GRASS layer, and the stack of layers of a model, fused where possible."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from grass_gnn.config import ModelConfig
+from grass_gnn.data.batch import GraphBatch
+from grass_gnn.nn.alternatives import ReplacementConv
 from grass_gnn.nn.init import init_linear
 from grass_gnn.nn.norm import make_norm
 from grass_gnn.ops import (
@@ -20,56 +24,6 @@ from grass_gnn.ops import (
     pack_weights,
     use_native,
 )
-
-
-def keep_precision(layer: nn.Module, x: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes [N, d] and edges [E, d] in the precision of the weights, under autocast.
-
-    Autocast is for products. Representations add up over the layers and norms need their moments,
-    so these stay in float32; otherwise they would come from an embedding in whatever type its last
-    operation had, and nodes and edges not always in the same.
-    """
-    if torch.is_autocast_enabled(x.device.type):
-        dtype = next(layer.parameters()).dtype
-        return x.to(dtype), e.to(dtype)
-    return x, e
-
-
-def fused_layers(
-    layers: Sequence[GRASSConv],
-    x: Tensor,
-    e: Tensor,
-    edge_index: Tensor,
-    order: EdgeOrder,
-    flip: bool = False,
-    first: int = 0,
-) -> tuple[Tensor, Tensor]:
-    """Run layers with the same settings on nodes [N, d] and edges [E, d] in one fused operation.
-
-    ``first`` is the number of the first layer in the model. Statistics of batch norms are used or
-    collected as the norms themselves would do.
-    """
-    norms = [norm for layer in layers for norm in (layer.node_norm, layer.edge_norm)]
-    given = [stored for norm in norms if (stored := norm.fused_statistics()) is not None]
-    removal = layers[0].edge_removal if layers[0].training else 0.0
-    out = grass_stack(
-        x,
-        e,
-        edge_index,
-        order,
-        pack_weights([layer.weights for layer in layers]),
-        residual_scale=layers[0].residual_scale,
-        flip=flip,
-        norm=norms[0].fused_name,  # type: ignore[arg-type]
-        removal=removal,
-        seed=int(torch.randint(2**62, ())) if removal else 0,
-        statistics=torch.stack(given).unflatten(0, (len(layers), 2)) if given else None,
-        first_layer=first,
-        synchronise=any(norm.synchronises for norm in norms),
-    )
-    for norm, (mean, var) in zip(norms, out.statistics.flatten(0, 1), strict=True):
-        norm.observe(mean, var)
-    return out.x, out.e
 
 
 class GRASSConv(nn.Module):
@@ -238,3 +192,129 @@ class GRASSConv(nn.Module):
             f"{type(self).__name__}({self.dim}, residual_scale={self.residual_scale}, "
             f"edge_removal={self.edge_removal}, norm={self.norm!r})"
         )
+
+
+class LayerStack(nn.Module):
+    """L layers; every second one sees the edges with head and tail swapped."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.flip = config.flip
+        self.checkpoint = config.checkpoint
+        self.layers = nn.ModuleList(make_layer(config) for _ in range(config.layers))
+
+    def reset_parameters(self) -> None:
+        """Reinitialise all layers."""
+        for layer in self.layers:
+            layer.reset_parameters()  # type: ignore[operator]
+
+    def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
+        """Update nodes [N, d] and edges [E, d] through all layers."""
+        x, e = keep_precision(self, x, e)
+        step = self.checkpoint or len(self.layers)
+        for first in range(0, len(self.layers), step):
+            last = min(first + step, len(self.layers))
+            if self.checkpoint and torch.is_grad_enabled():
+                # Only the inputs of a segment are kept; the backward pass recomputes the rest.
+                x, e = checkpoint(self.segment, x, e, batch, first, last, use_reentrant=False)
+            else:
+                x, e = self.segment(x, e, batch, first, last)
+        return x, e
+
+    def segment(
+        self, x: Tensor, e: Tensor, batch: GraphBatch, first: int, last: int
+    ) -> tuple[Tensor, Tensor]:
+        """Run layers ``first`` to ``last − 1`` on nodes [N, d] and edges [E, d]."""
+        layers = [self.layers[number] for number in range(first, last)]
+        ours = [layer for layer in layers if isinstance(layer, GRASSConv)]
+        if ours and use_native(x, ours[0].node_norm.fused_name, e):
+            return fused_layers(ours, x, e, batch.edge_index, batch.order, self.flip, first)
+        for number, layer in enumerate(layers, first):
+            edges = batch.edge_index.flip(0) if self.flip and number % 2 else batch.edge_index
+            x, e = layer(x, edges, e, batch.node_graph, batch.num_graphs)
+        return x, e
+
+    @torch.no_grad()
+    def attention(self, x: Tensor, e: Tensor, batch: GraphBatch) -> Tensor:
+        """Attention weights of every layer [L, E, d], in the order of ``batch.edge_index``.
+
+        In flipped layers (those with odd numbers, counting from 0) the softmax is over the
+        out-edges of a node instead of its in-edges.
+        """
+        x, e = keep_precision(self, x, e)
+        weights = []
+        for number, layer in enumerate(self.layers):
+            if not isinstance(layer, GRASSConv):
+                raise ValueError("only GRASS attention has attention weights for every channel")
+            edges = batch.edge_index.flip(0) if self.flip and number % 2 else batch.edge_index
+            x, e, (_, a) = layer(
+                x, edges, e, batch.node_graph, batch.num_graphs, return_attention_weights=True
+            )
+            weights.append(a)
+        return torch.stack(weights)
+
+
+def make_layer(config: ModelConfig) -> GRASSConv | ReplacementConv:
+    """A layer of the configured kind."""
+    if config.attention == "grass":
+        return GRASSConv(
+            config.dim, config.residual_scale, config.edge_removal, config.norm, config.output_bias
+        )
+    return ReplacementConv(
+        config.dim,
+        config.attention,
+        config.attention_dim,
+        config.residual_scale,
+        config.norm,
+        config.output_bias,
+    )
+
+
+def fused_layers(
+    layers: Sequence[GRASSConv],
+    x: Tensor,
+    e: Tensor,
+    edge_index: Tensor,
+    order: EdgeOrder,
+    flip: bool = False,
+    first: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Run layers with the same settings on nodes [N, d] and edges [E, d] in one fused operation.
+
+    ``first`` is the number of the first layer in the model. Statistics of batch norms are used or
+    collected as the norms themselves would do.
+    """
+    norms = [norm for layer in layers for norm in (layer.node_norm, layer.edge_norm)]
+    given = [stored for norm in norms if (stored := norm.fused_statistics()) is not None]
+    removal = layers[0].edge_removal if layers[0].training else 0.0
+    out = grass_stack(
+        x,
+        e,
+        edge_index,
+        order,
+        pack_weights([layer.weights for layer in layers]),
+        residual_scale=layers[0].residual_scale,
+        flip=flip,
+        norm=norms[0].fused_name,  # type: ignore[arg-type]
+        removal=removal,
+        seed=int(torch.randint(2**62, ())) if removal else 0,
+        statistics=torch.stack(given).unflatten(0, (len(layers), 2)) if given else None,
+        first_layer=first,
+        synchronise=any(norm.synchronises for norm in norms),
+    )
+    for norm, (mean, var) in zip(norms, out.statistics.flatten(0, 1), strict=True):
+        norm.observe(mean, var)
+    return out.x, out.e
+
+
+def keep_precision(layer: nn.Module, x: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes [N, d] and edges [E, d] in the precision of the weights, under autocast.
+
+    Autocast is for products. Representations add up over the layers and norms need their moments,
+    so these stay in float32; otherwise they would come from an embedding in whatever type its last
+    operation had, and nodes and edges not always in the same.
+    """
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = next(layer.parameters()).dtype
+        return x.to(dtype), e.to(dtype)
+    return x, e

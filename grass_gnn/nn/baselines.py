@@ -16,9 +16,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINEConv, GPSConv, ResGatedGrap
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import GraphBatch
 from grass_gnn.encoding import make_encoding
-from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
-from grass_gnn.nn.heads import TaskHead
-from grass_gnn.nn.model import prepare_batch
+from grass_gnn.nn.model import EncodingEmbedding, FeatureEmbedding, TaskHead, prepare_batch
 from grass_gnn.nn.norm import limit_inputs
 
 HEADS = 4  # attention heads of GAT and GPS, if the width is divisible by it

@@ -1,6 +1,7 @@
 """GRASS: head(pool(layers(embed(graph)))).
 
-:class:`GRASS` is Figure 1 of the paper; ``attention.py`` has equations (7) to (14).
+:class:`GRASS` is Figure 1 of the paper. Its parts follow: embeddings (equations 1 to 4), pooling
+(equation 15) and heads. ``attention.py`` has the layers, equations (7) to (14).
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from grass_gnn.config import FeatureConfig, GRASSConfig
-from grass_gnn.data.batch import GraphBatch, as_data, batch_from_data
+from grass_gnn.data.batch import ADDED_EDGE, GraphBatch, as_data, batch_from_data
 from grass_gnn.encoding import make_encoding
-from grass_gnn.nn.embedding import EncodingEmbedding, FeatureEmbedding
-from grass_gnn.nn.heads import GraphPooling, TaskHead
+from grass_gnn.nn.attention import LayerStack
+from grass_gnn.nn.init import init_linear, uniform_
 from grass_gnn.nn.norm import AveragingNorm, InputNorm, limit_inputs
-from grass_gnn.nn.stack import LayerStack
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+
+EXTRA_EDGES = 2  # self-loops and added edges have categories, or indicator columns, of their own
 
 
 class GRASS(nn.Module):
@@ -214,6 +218,185 @@ def _channels(features: FeatureConfig) -> int | list[int] | None:
     if features.kind == "none":
         return None
     return features.num_columns if features.is_float else features.categories
+
+
+class IndexEmbedding(nn.Module):
+    """Categorical features: the sum of one embedding per column.
+
+    Args:
+        sizes: Number of categories of each column.
+        dim: Width d of the result.
+        extra: Further rows in each table, for self-loops and added edges.
+    """
+
+    def __init__(self, sizes: list[int], dim: int, extra: int = 0) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.tables = nn.ModuleList(nn.Embedding(size + extra, dim) for size in sizes)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Reinitialise the tables such that their sum has unit variance."""
+        for table in self.tables:
+            uniform_(table.weight, len(self.sizes))  # type: ignore[arg-type]
+
+    def forward(self, index: Tensor, kind: Tensor | None = None) -> Tensor:
+        """Sum the embeddings of ``index`` [M, columns] → [M, d].
+
+        Where ``kind`` [M] is above zero (self-loops, added edges), the extra rows are used instead.
+        """
+        total = torch.zeros((), device=index.device)
+        for column, (size, table) in enumerate(zip(self.sizes, self.tables, strict=True)):
+            row = index[:, column].long()
+            if kind is not None:
+                row = torch.where(kind > 0, kind + (size - 1), row)
+            total = total + table(row)
+        return total
+
+
+class LinearEmbedding(nn.Module):
+    """Continuous features: batch norm, then a linear map. One-hot features: a linear map, no bias.
+
+    Edges have further indicator columns, for self-loops and added edges.
+    """
+
+    def __init__(self, columns: int, dim: int, extra: int = 0, one_hot: bool = False) -> None:
+        super().__init__()
+        self.extra = extra
+        self.norm = nn.Identity() if one_hot else InputNorm(columns + extra)
+        self.linear = nn.Linear(columns + extra, dim, bias=not one_hot)
+        self.one_hot = one_hot
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Reinitialise the weights; a one-hot row selects one column, so its fan-in is one."""
+        if isinstance(self.norm, InputNorm):
+            self.norm.reset_parameters()
+        init_linear(self.linear)
+        if self.one_hot:
+            uniform_(self.linear.weight, 1)
+
+    def forward(self, features: Tensor, kind: Tensor | None = None) -> Tensor:
+        """Map features [M, columns] → [M, d]; ``kind`` [M] gives the indicators of edges."""
+        features = features.to(self.linear.weight.dtype)
+        if kind is not None:
+            kinds = torch.arange(1, self.extra + 1, device=kind.device)
+            indicators = (kind.unsqueeze(1) == kinds).to(features.dtype)  # [M, extra]
+            features = torch.cat([features, indicators], dim=1)
+        return self.linear(self.norm(features))
+
+
+class FeatureEmbedding(nn.Module):
+    """The embedding x_in or e_in that a :class:`FeatureConfig` asks for."""
+
+    def __init__(self, features: FeatureConfig, dim: int, edges: bool) -> None:
+        super().__init__()
+        extra = EXTRA_EDGES if edges else 0
+        self.has_features = features.num_columns > 0
+        self.embedding: IndexEmbedding | LinearEmbedding
+        if features.is_float:
+            columns = features.num_columns
+            self.embedding = LinearEmbedding(columns, dim, extra, features.is_one_hot)
+        else:
+            self.embedding = IndexEmbedding(features.categories, dim, extra)
+
+    def reset_parameters(self) -> None:
+        """Reinitialise the embedding."""
+        self.embedding.reset_parameters()
+
+    def forward(self, features: Tensor | None, num_rows: int, kind: Tensor | None = None) -> Tensor:
+        """Embed features [M, columns] → [M, d]; graphs without features share one category."""
+        if not self.has_features:
+            weight = self.embedding.tables[0].weight  # type: ignore[union-attr, index]
+            if kind is None:
+                return weight.expand(num_rows, -1)
+            return nn.functional.embedding(kind, weight)  # twice as fast as weight[kind]
+        assert features is not None
+        return self.embedding(features, kind)
+
+
+class EncodingEmbedding(nn.Module):
+    """W BN(encoding) + b: one linear map for the encoding and, on nodes, the degrees."""
+
+    def __init__(self, columns: int, dim: int) -> None:
+        super().__init__()
+        self.norm = InputNorm(columns)
+        self.linear = init_linear(nn.Linear(columns, dim))
+
+    def reset_parameters(self) -> None:
+        """Reinitialise the weights and discard the statistics of the norm."""
+        self.norm.reset_parameters()
+        init_linear(self.linear)
+
+    def forward(self, encoding: Tensor) -> Tensor:
+        """Map encodings [M, columns] → [M, d]."""
+        return self.linear(self.norm(encoding.to(self.linear.weight.dtype)))
+
+
+class GraphPooling(nn.Module):
+    """Separate sums over nodes, existing edges (with self-loops) and added edges: equation (15).
+
+    The sums are divided by constants, the average numbers of rows in the training set, so that the
+    head sees values near one. Mean pooling divides by each graph's own counts instead.
+    """
+
+    scales: Tensor
+
+    def __init__(self, mode: str = "sum") -> None:
+        super().__init__()
+        if mode not in ("sum", "mean"):
+            raise ValueError(f"pooling must be sum or mean, not {mode!r}")
+        self.mode = mode
+        self.register_buffer("scales", torch.ones(3))
+
+    def reset_parameters(self) -> None:
+        """Reset the constants to one; :meth:`set_scales` sets them."""
+        self.scales.fill_(1.0)
+
+    def set_scales(self, mean_nodes: float, mean_input_edges: float, mean_added: float) -> None:
+        """Set the constants from averages over the graphs of a training set."""
+        scales = torch.tensor([mean_nodes, mean_input_edges + mean_nodes, mean_added])
+        self.scales.copy_(torch.where(scales > 0, scales, 1.0))  # an empty block stays zero
+
+    def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> Tensor:
+        """Pool nodes [N, d] and edges [E, d] → [B, 3d]."""
+        num_graphs = batch.num_graphs
+        edge_graph = batch.node_graph[batch.edge_index[1]]  # [E]
+        block = edge_graph + num_graphs * (batch.edge_kind == ADDED_EDGE)  # [E] in 0 … 2B − 1
+        nodes = x.new_zeros(num_graphs, x.size(1)).index_add(0, batch.node_graph, x)
+        edges = e.new_zeros(2 * num_graphs, e.size(1)).index_add(0, block, e)
+        pooled = torch.stack([nodes, *edges.view(2, num_graphs, -1)], dim=1)  # [B, 3, d]
+        if self.mode == "mean":
+            # Not bincount: torch.export does not know the size of its result.
+            rows = torch.cat([batch.node_graph, block + num_graphs])  # [N + E] in 0 … 3B − 1
+            counts = rows.new_zeros(3 * num_graphs).index_add(0, rows, torch.ones_like(rows))
+            return (pooled / counts.view(3, -1).clamp(min=1).t().unsqueeze(2)).flatten(1)
+        return (pooled / self.scales.view(1, 3, 1)).flatten(1)
+
+
+class TaskHead(nn.Module):
+    """A linear map, or a gated hidden layer with a skip connection.
+
+    W_o [y ‖ (W_v y + b_v) ⊙ mish(W_g y + b_g)] + b_o
+    """
+
+    def __init__(self, width: int, outputs: int, hidden: int = 0) -> None:
+        super().__init__()
+        self.value = init_linear(nn.Linear(width, hidden)) if hidden else None
+        self.gate = init_linear(nn.Linear(width, hidden)) if hidden else None
+        self.out = init_linear(nn.Linear(width + hidden, outputs))
+
+    def reset_parameters(self) -> None:
+        """Reinitialise all weights."""
+        for linear in (self.value, self.gate, self.out):
+            if linear is not None:
+                init_linear(linear)
+
+    def forward(self, y: Tensor) -> Tensor:
+        """Map representations [M, width] → [M, outputs]."""
+        if self.value is not None and self.gate is not None:
+            y = torch.cat([y, self.value(y) * F.mish(self.gate(y))], dim=1)
+        return self.out(y)
 
 
 # The parts that compute representations of nodes and edges; the others belong to the head.

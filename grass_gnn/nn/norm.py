@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from grass_gnn.errors import GrassError
+from grass_gnn.ops.dispatch import is_differentiated
 from grass_gnn.ops.norms import (
     Moments,
     common_moments,
@@ -34,7 +35,6 @@ from grass_gnn.ops.norms import (
     normalise_by_graph,
 )
 from grass_gnn.ops.reference import EPSILON
-from grass_gnn.ops.transforms import is_differentiated
 
 ZERO_DEVIATION = 1e-6  # a channel that varies less is constant up to rounding
 

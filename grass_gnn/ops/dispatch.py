@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
 
 from grass_gnn.ops import build
-from grass_gnn.ops.native import NORMS
-from grass_gnn.ops.transforms import in_transform
+
+NORMS = ("none", "batch", "instance")  # that the fused layers know, in the order of the C++
 
 
 def use_native(x: Tensor, norm: str | None, *others: Tensor) -> bool:
@@ -24,3 +26,17 @@ def use_native(x: Tensor, norm: str | None, *others: Tensor) -> bool:
         and not in_transform()
         and build.available()
     )
+
+
+def in_transform() -> bool:
+    """Whether a transform of ``torch.func`` (grad, jvp, vmap, …) or forward-mode AD is active.
+
+    A custom C++ operation has no rules for them: most would fail, and ``torch.func.jvp`` would
+    return tangents of zero.
+    """
+    return peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def is_differentiated(tensor: Tensor) -> bool:
+    """Whether a derivative of any kind may be taken with respect to a tensor."""
+    return (torch.is_grad_enabled() and tensor.requires_grad) or in_transform()

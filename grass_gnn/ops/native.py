@@ -7,6 +7,9 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
+import weakref
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,14 +18,13 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from grass_gnn.ops import reuse
 from grass_gnn.ops.build import library
+from grass_gnn.ops.dispatch import NORMS
 from grass_gnn.ops.order import EdgeOrder
 from grass_gnn.ops.processes import Callback, SumsOfProcesses, joined
 from grass_gnn.ops.reference import LayerWeights
 from grass_gnn.ops.reference_stack import StackSettings, reference_stack
 
-NORMS = ("none", "batch", "instance")  # in the order of the C++
 Stack = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
@@ -123,7 +125,7 @@ def _run_stack(
     """
     outputs = _empty_outputs(x, e, weights, norm, order, save)
     if save and len(weights) > 1:
-        outputs = (*outputs[:4], reuse.empty(*outputs[4].shape), outputs[5])
+        outputs = (*outputs[:4], reused_memory(*outputs[4].shape), outputs[5])
     x_out, e_out, statistics, x_saved, e_saved, affine = outputs
     if weights.size(0) == 0:
         x_out.copy_(x)
@@ -392,3 +394,41 @@ def _check_shapes(
     for name, tensor in (("x", x), ("e", e), ("weights", weights)):
         if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
             raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}, not float32 on the CPU")
+
+
+# A training step keeps hundreds of megabytes for its backward pass. If it returned them to the
+# operating system, the next step would get zeroed pages, which takes about a twentieth of its time.
+# So the memory of the last large tensor that was freed is kept for the next one of similar size.
+
+SMALLEST_REUSED = 1 << 24  # bytes; below this, the system's allocator is as good
+
+_free: list[mmap.mmap] = []
+
+
+def reused_memory(*shape: int) -> Tensor:
+    """An uninitialised float32 tensor on the CPU, in memory of an earlier one if there is any."""
+    size = 4 * math.prod(shape)
+    if size < SMALLEST_REUSED or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return torch.empty(shape)
+    block = _take(size)
+    view = (ctypes.c_char * size).from_buffer(block)
+    weakref.finalize(view, _give, block).atexit = False  # runs when the tensor is freed
+    return torch.frombuffer(view, dtype=torch.float32).view(shape)
+
+
+def clear_memory() -> None:
+    """Return unused memory to the system."""
+    _free.clear()
+
+
+def _take(size: int) -> mmap.mmap:
+    block = _free.pop() if _free else None
+    if block is not None and size <= len(block) <= 2 * size:
+        return block
+    # A little more than needed: the next batch may be slightly larger, and pages that are never
+    # touched cost nothing.
+    return mmap.mmap(-1, size + size // 8, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _give(block: mmap.mmap) -> None:
+    _free[:] = [block]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from grass_gnn.ops.dispatch import is_differentiated
 from grass_gnn.ops.processes import add_up_processes
 from grass_gnn.ops.reference import EPSILON
-from grass_gnn.ops.transforms import is_differentiated
 
 PART = 4096  # rows whose deviations are computed at a time
 

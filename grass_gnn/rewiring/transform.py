@@ -11,9 +11,15 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
 from grass_gnn.encoding import ENCODINGS, Structure, check_not_stale, graph_ptr_of
-from grass_gnn.rewiring.alternatives import complete_edges, random_edges
-from grass_gnn.rewiring.regular import Variant, random_regular_edges
-from grass_gnn.rewiring.seeds import graph_seeds, random_bits, step_seeds
+from grass_gnn.rewiring.edges import (
+    Variant,
+    complete_edges,
+    graph_seeds,
+    random_bits,
+    random_edges,
+    random_regular_edges,
+    step_seeds,
+)
 from grass_gnn.validation import check_choice, check_graph, check_non_negative_int
 
 Kind = Literal["regular", "non-regular", "complete"]

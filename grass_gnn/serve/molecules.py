@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from grass_gnn.api.prediction import Answer, answer_rows
-from grass_gnn.data.packed.build import pack_checked
+from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.files import Row, guard, open_table, shorten
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool

@@ -33,15 +33,17 @@ from grass_gnn.progress import reporting, silent
 from grass_gnn.tasks import make_task
 from grass_gnn.training.checkpoint import FOLDER, write_checkpoint
 from grass_gnn.training.distributed import ALONE, Team
-from grass_gnn.training.finite import (
+from grass_gnn.training.optim import (
     BATCH,
+    OPTIMIZERS,
     FiniteSteps,
     NotFinite,
     check_weights,
     largest_gradient,
+    make_optimizer,
     save_batch,
+    set_learning_rate,
 )
-from grass_gnn.training.optim import OPTIMIZERS, make_optimizer, set_learning_rate
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import Record, Row, open_logger
 from grass_gnn.training.weights import BestWeights, WeightAverage

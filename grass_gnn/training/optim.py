@@ -1,21 +1,31 @@
-"""Optimisers and the schedule of the learning rate.
+"""Optimiser steps: optimisers, the learning rate, and steps skipped because they are not finite.
 
 A new optimiser is one entry of :data:`OPTIMIZERS`, and its name in ``TrainingConfig.optimizer``.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from math import cos, pi
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from lion_pytorch import Lion
+from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from grass_gnn.config import TaskConfig, TrainingConfig
+from grass_gnn.data.batch import GraphBatch
+from grass_gnn.errors import GrassError
+from grass_gnn.files import write_whole
+from grass_gnn.nn.norm import InputNorm
 from grass_gnn.tasks import AddUp, alone, make_task
+
+BATCH = "nonfinite_batch.safetensors"
 
 Groups = list[dict[str, Any]]
 
@@ -88,6 +98,97 @@ def set_learning_rate(
     for group in optimizer.param_groups:
         group["lr"] = rate
     return rate
+
+
+class NotFinite(GrassError):
+    """Training stopped because loss, gradients or weights are not finite."""
+
+
+class FiniteSteps:
+    """Decides whether an optimiser step is taken, and counts the skipped ones.
+
+    A skipped step leaves weights, optimiser state and the averages of the input norms as they were.
+
+    Args:
+        largest: The largest gradient that the optimiser survives.
+    """
+
+    def __init__(self, largest: float) -> None:
+        self.largest = largest
+        self.skipped = 0  # since the start of the run
+        self.in_a_row = 0
+        self._before: list[tuple[Tensor, Tensor]] | None = None  # buffers and their copies
+
+    def begin(self, model: nn.Module) -> None:
+        """Copy the buffers that a forward pass changes; with accumulation, before the first."""
+        if self._before is None:
+            self._before = [(buffer, buffer.clone()) for buffer in _changing_buffers(model)]
+
+    def accept(self, model: nn.Module, loss: float, gradient: float) -> bool:
+        """Whether to take the step, given its loss and its largest gradient.
+
+        Otherwise the gradients are removed (an optimiser ignores weights without a gradient), and
+        the buffers are restored.
+        """
+        before, self._before = self._before, None
+        if math.isfinite(loss) and gradient <= self.largest:  # False for NaN
+            self.in_a_row = 0
+            return True
+        for parameter in model.parameters():
+            parameter.grad = None
+        for buffer, value in before or ():
+            buffer.copy_(value)
+        for norm in model.modules():
+            if isinstance(norm, InputNorm):
+                norm.refresh()
+        self.skipped += 1
+        self.in_a_row += 1
+        return False
+
+    def state_dict(self) -> dict[str, int]:
+        """The counts, for a checkpoint."""
+        return {"skipped": self.skipped, "in_a_row": self.in_a_row}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Restore the counts."""
+        self.skipped, self.in_a_row = state["skipped"], state["in_a_row"]
+
+
+def largest_gradient(model: nn.Module) -> Tensor:
+    """The largest absolute value of all gradients, on their device; NaN if any of them is NaN."""
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
+    return torch.nn.utils.get_total_norm(gradients, norm_type=math.inf)
+
+
+def check_weights(model: nn.Module, folder: Path) -> None:
+    """Raise unless all weights and buffers are finite; others are never written to a file."""
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise NotFinite(
+                f"The weights {name} are not finite and were not saved. The last checkpoint in "
+                f"{folder} is still good; try a smaller training.learning_rate."
+            )
+
+
+def save_batch(batch: GraphBatch, path: Path, details: dict[str, Any]) -> None:
+    """Write the tensors of a batch, with some details, for inspection."""
+    parts = {**batch._asdict(), **{f"order.{k}": v for k, v in batch.order._asdict().items()}}
+    tensors = {
+        name: value.detach().cpu().contiguous().clone()
+        for name, value in parts.items()
+        if isinstance(value, Tensor)
+    }
+    data = save_tensors(tensors, {name: str(value) for name, value in details.items()})
+    with write_whole(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def _changing_buffers(model: nn.Module) -> list[Tensor]:
+    """Buffers that a forward pass changes in training."""
+    norms = [module for module in model.modules() if isinstance(module, (InputNorm, _BatchNorm))]
+    return [buffer for norm in norms for buffer in norm.buffers(recurse=False)]
 
 
 def task_loss(

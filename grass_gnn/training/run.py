@@ -32,8 +32,8 @@ from grass_gnn.nn.norm import reset_statistics
 from grass_gnn.progress import Progress, reporting
 from grass_gnn.training.checkpoint import FOLDER, read_checkpoint
 from grass_gnn.training.distributed import Team, find_team, join
-from grass_gnn.training.finite import NotFinite, check_weights
 from grass_gnn.training.loop import Interrupted, TrainingLoop
+from grass_gnn.training.optim import NotFinite, check_weights
 from grass_gnn.training.options import RunOptions
 
 GRACE = 10  # seconds in which a follower may report by itself that the leader has ended

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from grass_gnn.data.checking import CheckedGraph
-from grass_gnn.data.packed.build import pack_checked
+from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model

@@ -7,9 +7,8 @@ import pytest
 from small_tables import TINY, read_csv, some_smiles, write_csv
 
 from grass_gnn import GRASSConfig, GrassError, load_model
-from grass_gnn.api.fitting import EXAMPLE, fit_table
+from grass_gnn.api.fitting import EXAMPLE, default_settings, fit_table
 from grass_gnn.api.prediction import predict_table
-from grass_gnn.api.settings import default_settings
 from grass_gnn.cli import main
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.data.tables.dataset import read_tables

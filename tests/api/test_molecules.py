@@ -16,6 +16,7 @@ from fuzz import structures
 from grass_gnn import GrassError
 from grass_gnn.config import OGB_ATOM_SIZES
 from grass_gnn.data.tables import molecules, reading
+from grass_gnn.data.tables.dataset import random_split, scaffold_split
 from grass_gnn.data.tables.molecules import (
     MoleculeReader,
     UnreadableMolecule,
@@ -24,7 +25,6 @@ from grass_gnn.data.tables.molecules import (
     scaffold,
 )
 from grass_gnn.data.tables.reading import ReadingPool
-from grass_gnn.data.tables.splits import random_split, scaffold_split
 from grass_gnn.files import is_running
 
 ODD = [

@@ -10,7 +10,7 @@ from small_tables import TINY
 from grass_gnn import GRASSConfig, GrassError, load_model
 from grass_gnn.api import tuning as study_module
 from grass_gnn.api import tuning as trial_module
-from grass_gnn.api.settings import default_settings
+from grass_gnn.api.fitting import default_settings
 from grass_gnn.api.tuning import Range, open_study, search_space, tune, value_of
 from grass_gnn.cli import main
 

@@ -3,7 +3,7 @@ import torch
 from random_graphs import CONFIG
 
 from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP, rewire
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.encoding import make_encoding, rrwp_pairs
 from grass_gnn.ops import edge_order
 

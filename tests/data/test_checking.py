@@ -5,7 +5,7 @@ import torch
 from random_graphs import CONFIG, random_graph
 from torch_geometric.data import Data
 
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.errors import GrassError
 
 CLASSES = {"task.kind": "classification", "task.outputs": 3, "task.loss": "cross-entropy"}

@@ -7,7 +7,7 @@ from random_graphs import CONFIG, random_graph
 from torch import Tensor
 
 from grass_gnn.data.batch import GraphBatch
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.data.packed.loader import GraphLoader, TrainingLoader
 from grass_gnn.errors import GrassError
 

@@ -9,8 +9,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_undirected
 
 from grass_gnn.data.batch import InputGraphs
-from grass_gnn.data.benchmarks.statistics import PoolingStatistics
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import PoolingStatistics, pack
 from grass_gnn.data.packed.store import TensorWriter, read_tensors
 from grass_gnn.encoding import decompose, laplacian_eigenvectors, node_degrees
 from grass_gnn.encoding import transition_probabilities as transitions
@@ -54,7 +53,7 @@ def test_selected_graphs_are_the_graphs_laid_end_to_end(data: st.DataObject) -> 
 
 def test_packing_in_shards_changes_nothing(graphs, config, monkeypatch) -> None:
     whole = pack(graphs, config)
-    monkeypatch.setattr("grass_gnn.data.packed.build._SHARD", 4)
+    monkeypatch.setattr("grass_gnn.data.packed.dataset._SHARD", 4)
     parts = pack(graphs, config)
     ids = torch.arange(len(graphs))
     assert_same(parts.select(ids), whole.select(ids))

@@ -9,7 +9,7 @@ from torch_geometric.utils import subgraph
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP, GraphBatch
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.data.packed.loader import SampledLoader, training_loader
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.encoding import make_encoding

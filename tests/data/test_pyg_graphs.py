@@ -8,7 +8,7 @@ from torch_geometric.transforms import AddSelfLoops, Compose, ToUndirected
 
 from grass_gnn import GRASS, AddDegree, AddRandomRegularEdges, AddRRWP, GrassError
 from grass_gnn.data.batch import GraphBatch, batch_from_data, rewire
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.encoding import AddDecomposedRRWP, AddLaplacianPE, node_degrees
 from grass_gnn.nn.norm import collect_statistics
 from grass_gnn.rewiring import graph_seeds

@@ -75,14 +75,12 @@ def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def working_folder(prepared_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of it to work in, where whatever is trained is small unless a page says otherwise."""
-    fitting_module = importlib.import_module("grass_gnn.api.fitting")
-
     folder = tmp_path / "work"
     shutil.copytree(prepared_folder, folder)
-    fitting = importlib.import_module("grass_gnn.api.settings")
+    fitting = importlib.import_module("grass_gnn.api.fitting")
     suited = fitting.default_settings
     monkeypatch.setattr(fitting, "default_settings", lambda *sizes: {**suited(*sizes), **TINY})
-    monkeypatch.setattr(fitting_module, "EXAMPLE", folder / "example.csv")
+    monkeypatch.setattr(fitting, "EXAMPLE", folder / "example.csv")
     monkeypatch.setenv("GRASS_OPS", "reference")
     monkeypatch.setenv("GRASS_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(folder)

@@ -8,12 +8,11 @@ from torch_geometric.data import Data
 
 from grass_gnn import GRASS, GRASSConfig, GrassError
 from grass_gnn.data.batch import rewire
-from grass_gnn.data.packed.build import pack
-from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.data.packed.dataset import PackedDataset, pack
 from grass_gnn.data.packed.loader import GraphLoader
 from grass_gnn.evaluation import streamed
-from grass_gnn.evaluation.protocol import collect, evaluate, predict_split
-from grass_gnn.evaluation.streamed import is_streamed, predict_streamed
+from grass_gnn.evaluation.protocol import collect, evaluate, is_streamed, predict_split
+from grass_gnn.evaluation.streamed import predict_streamed
 from grass_gnn.nn.norm import BatchNorm
 
 SETTINGS = {

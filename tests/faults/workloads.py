@@ -17,7 +17,7 @@ from grass_gnn import GRASS, GRASSConfig, load_model
 from grass_gnn.api.embedding import _write_npz
 from grass_gnn.api.fitting import fit_table
 from grass_gnn.api.prediction import predict_table
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.data.packed.loader import GraphLoader
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.data.packed.store import CacheEntry
@@ -26,7 +26,7 @@ from grass_gnn.evaluation.trained import save_model
 from grass_gnn.files import write_json, write_text, write_whole
 from grass_gnn.testing import random_input
 from grass_gnn.training.checkpoint import checkpoints, read_checkpoint, write_checkpoint
-from grass_gnn.training.finite import save_batch
+from grass_gnn.training.optim import save_batch
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 from grass_gnn.uncertainty.similarity import SimilarityReference

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grass_gnn import GRASSConv
-from grass_gnn.api.settings import default_settings
+from grass_gnn.api.fitting import default_settings
 from grass_gnn.config import GRASSConfig, preset_names
 from grass_gnn.errors import GrassError
 from grass_gnn.nn.model import make_model

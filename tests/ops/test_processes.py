@@ -7,7 +7,7 @@ import torch.multiprocessing as mp
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import rewire
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.nn import GRASS
 from grass_gnn.nn.norm import synchronise_norms
 from grass_gnn.ops import build, processes

@@ -4,7 +4,7 @@ import torch
 
 from grass_gnn import GRASS, GRASSConfig
 from grass_gnn.data.batch import rewire
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.tasks import make_task
 from grass_gnn.testing import random_input
 

@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from grass_gnn.rewiring import complete_edges, random_edges, random_regular_edges, step_seeds
-from grass_gnn.rewiring.regular import _draw
+from grass_gnn.rewiring.edges import _draw
 
 SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=8)
 VARIANTS = ["directed", "undirected", "half"]
@@ -231,6 +231,6 @@ def test_bad_arguments(monkeypatch) -> None:
         random_regular_edges(ptr, 3, torch.tensor([1.0]))
     with pytest.raises(ValueError, match="max_trials must be at least 1"):
         random_regular_edges(ptr, 1, seeds, "simple", max_trials=0)
-    monkeypatch.setattr("grass_gnn.rewiring.regular._KEY_BITS", 61)
+    monkeypatch.setattr("grass_gnn.rewiring.edges._KEY_BITS", 61)
     with pytest.raises(ValueError, match="too many for one call"):
         random_regular_edges(ptr, 4, seeds)

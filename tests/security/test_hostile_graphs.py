@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from grass_gnn.api.graphs import GraphSpec, infer_graph_task, infer_input, read_graphs, split_graphs
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.checking import check_sizes
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.errors import GrassError
 
 

@@ -14,9 +14,14 @@ from grass_gnn import GRASSConfig, GrassError, fit
 from grass_gnn.evaluation import protocol
 from grass_gnn.nn.norm import InputNorm
 from grass_gnn.training.checkpoint import read_checkpoint
-from grass_gnn.training.finite import FiniteSteps, check_weights, largest_gradient
 from grass_gnn.training.loop import Interrupted, TrainingLoop
-from grass_gnn.training.optim import OPTIMIZERS, make_optimizer
+from grass_gnn.training.optim import (
+    OPTIMIZERS,
+    FiniteSteps,
+    check_weights,
+    largest_gradient,
+    make_optimizer,
+)
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 

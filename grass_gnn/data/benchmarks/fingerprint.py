@@ -12,8 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from grass_gnn.data.benchmarks.registry import BENCHMARKS, Benchmark
-from grass_gnn.data.checking import check_sizes
-from grass_gnn.data.fields import HASHED
+from grass_gnn.data.checking import HASHED, check_sizes
 
 
 @dataclass(frozen=True)

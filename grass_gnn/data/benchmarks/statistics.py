@@ -13,27 +13,9 @@ from scipy.sparse.csgraph import shortest_path
 from torch_geometric.data import Data
 
 from grass_gnn.data.checking import check_sizes
-from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.progress import Progress, reporting
 
 _LARGEST_GRAPH = 5_000  # nodes; larger graphs have too many pairs
-
-
-@dataclass(frozen=True)
-class PoolingStatistics:
-    """Means over the training set that the pooled sums are divided by."""
-
-    mean_nodes: float
-    mean_edges: float  # as given: no self-loops, no added edges
-    mean_pairs: float  # |V| (|V| − 1)
-
-    @classmethod
-    def of(cls, dataset: PackedDataset) -> PoolingStatistics:
-        """The means over a dataset."""
-        nodes = dataset.graph_ptr.diff().double()
-        edges = dataset.edge_ptr.diff().double()
-        pairs = nodes * (nodes - 1)
-        return cls(float(nodes.mean()), float(edges.mean()), float(pairs.mean()))
 
 
 @dataclass(frozen=True)

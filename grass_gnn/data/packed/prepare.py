@@ -19,10 +19,15 @@ from torch_geometric.data import Data
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.benchmarks.fingerprint import Fingerprint, content_hash, fingerprint
 from grass_gnn.data.benchmarks.registry import BenchmarkData, benchmark, load_benchmark, raw_folder
-from grass_gnn.data.benchmarks.statistics import PoolingStatistics
 from grass_gnn.data.checking import check_sizes
-from grass_gnn.data.packed.build import packed_rows, packed_shapes, pointers
-from grass_gnn.data.packed.dataset import PackedDataset, from_tensors
+from grass_gnn.data.packed.dataset import (
+    PackedDataset,
+    PoolingStatistics,
+    from_tensors,
+    packed_rows,
+    packed_shapes,
+    pointers,
+)
 from grass_gnn.data.packed.store import (
     CacheEntry,
     DamagedError,

@@ -25,8 +25,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.fields import MASKS
-from grass_gnn.data.packed.build import shapes_of
+from grass_gnn.data.checking import MASKS
+from grass_gnn.data.packed.dataset import shapes_of
 from grass_gnn.encoding import make_encoding
 from grass_gnn.errors import GrassError
 from grass_gnn.files import move_whole, read_json

@@ -67,3 +67,16 @@ class TableSpec:
     def split_column(self) -> str | None:
         """The column that contains the split of each row, if there is one."""
         return None if self.split in ("random", "scaffold") else self.split
+
+
+def parse_shares(text: str) -> tuple[float, float, float]:
+    """Shares of training, validation and test, from ``0.8,0.1,0.1``."""
+    try:
+        train, val, test = (float(part) for part in text.split(","))
+        if min(train, val, test) <= 0:
+            raise ValueError
+    except ValueError:
+        raise GrassError(
+            f"--shares takes three numbers above zero, such as 0.8,0.1,0.1, not {text!r}."
+        ) from None
+    return train, val, test
