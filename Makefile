@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# -qq: errors are shown, the warnings about pip's own configuration are not.
+INSTALL := $(BIN)/pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint types bench faults sanitize fuzz lock audit modules docs notebooks clean
@@ -11,16 +13,17 @@ help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -c constraints.txt torch
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
-	touch $(READY)
+	@echo "Setting up $(VENV) with the tested versions (a few minutes) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(INSTALL) --upgrade pip
+	@$(INSTALL) -c constraints.txt torch
+	@$(INSTALL) -c constraints.txt -e '.[dev]'
+	@touch $(READY)
 
 setup: $(READY)  ## Install everything into .venv
 
-run: $(READY)  ## Train a first model and show what it can do
-	$(BIN)/grass-gnn demo
+run: $(READY)  ## Train on measured solubilities, predict well-known molecules, write a report
+	@$(BIN)/grass-gnn demo
 
 test: $(READY) lint types  ## Run style checks, type checks and all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
@@ -46,14 +49,14 @@ sanitize: $(READY)  ## Run the kernel's tests under AddressSanitizer and UBSan
 	$(BIN)/python -m pytest -q tests/ops/test_native.py
 
 fuzz: $(READY)  ## Fuzz all readers with a hundred thousand inputs (a quarter of an hour)
-	-$(BIN)/pip install --quiet -c constraints.txt -e '.[security]'
+	-$(INSTALL) -c constraints.txt -e '.[security]'
 	$(BIN)/python -m fuzz
 
 lock: $(READY)  ## Update requirements.lock, the tested environment with hashes
 	$(BIN)/python tools/lock.py
 
 audit: $(READY)  ## Look for known vulnerabilities in the locked packages
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[security]'
+	$(INSTALL) -c constraints.txt -e '.[security]'
 	$(BIN)/python tools/audit.py
 
 modules: $(READY)  ## Update docs/modules.md, the map of the code (a minute)

@@ -13,7 +13,6 @@ import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
 from grass_gnn.api.options import check_names, table_options, with_fields
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data.packed.prepare import prepare
+from grass_gnn.data.tables.bundled import BUNDLED
 from grass_gnn.data.tables.dataset import TableData, read_tables
 from grass_gnn.data.tables.files import guard, is_table
 from grass_gnn.data.tables.molecules import input_config
@@ -47,9 +47,9 @@ DATA_FOLDER = "data"  # in a run folder: the encoded splits
 _LARGE = 60  # mean number of nodes above which RRWP costs more than eigenvectors
 _STEPS = 7_000  # approximate number of optimiser steps in a run
 
-EXAMPLE = Path(str(resources.files("grass_gnn") / "data" / "example.csv"))
+EXAMPLE = BUNDLED["example"].path
 """Well-known molecules with Crippen's logP and the polar surface area (TPSA) from RDKit."""
-EXAMPLE_TARGET = "logP"
+EXAMPLE_TARGET = BUNDLED["example"].target
 """The column of the example table to predict."""
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -13,48 +14,80 @@ from grass_gnn.cli.options import Json
 
 EXAMPLES = examples("grass-gnn demo", "grass-gnn demo --seed 1 --out runs/another")
 
+EPOCHS = 40  # two minutes on two cores
+PREDICTIONS = "well_known_predicted.csv"  # in the folder of the demo
+
 
 def demo(
     folder: Annotated[
-        Path, typer.Option("--out", help="Folder of the runs; overwritten.", metavar="FOLDER")
+        Path, typer.Option("--out", help="Run folder; overwritten.", metavar="FOLDER")
     ] = Path("runs/demo"),
+    epochs: Annotated[int, typer.Option(help="Number of epochs.", min=1, metavar="N")] = EPOCHS,
     seed: Annotated[int, typer.Option(help="Random seed.", min=0, metavar="N")] = 0,
     json: Json = False,
 ) -> None:
-    """Train a small GRASS, a GCN and a GatedGCN for the same time on generated graphs."""
-    from grass_gnn.experiments.demo import SIZES, demonstrate
+    """Train on measured solubilities, predict well-known molecules, and write a report."""
+    from grass_gnn.api.calibration import calibrate
+    from grass_gnn.api.fitting import fit_table
+    from grass_gnn.api.prediction import predict_table
+    from grass_gnn.data.tables.bundled import BUNDLED, WELL_KNOWN
+    from grass_gnn.evaluation.trained import load_model
+    from grass_gnn.locks import locked
+    from grass_gnn.report.page import write_report
+    from grass_gnn.training.options import RunOptions
 
-    err.print(
-        f"CLUSTER: in each of {sum(SIZES)} random graphs, find the six communities from one known "
-        "member of each.\nThree networks of one size train for the same time, about a minute each."
-    )
-    contestants = []
-    for contestant in demonstrate(folder, seed):
-        contestants.append(contestant)
-        err.print(
-            f"{contestant.name}: {100 * contestant.accuracy:.1f} % of test nodes, "
-            f"after {contestant.seconds:.0f} s"
-        )
+    table = BUNDLED["solubility"]
+    with locked(folder) as lock:
+        lock.empty()
+    err.print("[bold]1/4[/] Training on measured solubilities (logS, log10 of mol/L) of molecules")
+    settings = {"training.epochs": epochs}
+    run = fit_table(table.path, table.target, folder, RunOptions(seed=seed), settings=settings)
+    err.print("[bold]2/4[/] Calibrating the error bars on the validation rows")
+    calibrate(folder, seed=seed)
+    err.print("[bold]3/4[/] Predicting well-known molecules that are not in the table")
+    predictions = folder / PREDICTIONS
+    predict_table(load_model(folder), WELL_KNOWN, predictions, seed=seed)
+    err.print("[bold]4/4[/] Writing the report")
+    page = folder / "report.html"
+    write_report([folder], page)
+    with predictions.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
     if json:
-        print_json([{**vars(c), "folder": str(c.folder)} for c in contestants])
+        print_json({"results": run.results, "predictions": rows, "report": str(page)})
         return
-    table = Table("network", "parameters", "training", "test accuracy", "averaged over rewirings")
-    for c in sorted(contestants, key=lambda c: -c.accuracy):
-        table.add_row(
-            c.name,
-            f"{c.parameters:,}",
-            f"{c.seconds:.0f} s",
-            f"{100 * c.accuracy:.1f} %",
-            f"{100 * c.averaged:.1f} %" if c.name == "GRASS" else "",
-        )
-    print_table(table)
-    grass = contestants[0]
+    _show_scores(run.results)
+    _show_predictions(rows, table.target)
     out.print(
-        f"GRASS learned to find the community of {100 * grass.accuracy:.0f} % of the nodes "
-        "(guessing: 17 %).\n"
-        f"Its run, with weights, curves and scores, is in [bold]{grass.folder}[/].\n"
+        f"The report is in [bold]{page}[/]: open it in a browser.\n"
         "Try next:\n"
-        f"  grass-gnn evaluate {grass.folder} --rewirings 16\n"
-        "  grass-gnn train cluster --generate 1000,200,200 --epochs 5 --set model.layers=16\n"
-        "  grass-gnn info zinc"
+        f"  grass-gnn serve {folder}                    # a page to paste molecules into\n"
+        f"  grass-gnn predict {folder} new.csv          # any CSV with a column of SMILES\n"
+        "  grass-gnn train molecules.csv --target NAME  # your own table"
     )
+
+
+def _show_scores(results: dict[str, Any]) -> None:
+    """Test scores beside those of the baseline."""
+    test = results["test"]["metrics"]
+    baseline = results.get("baseline")
+    table = Table("", *(f"test {name}" for name in test), "training rows")
+    cells = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, (low, high) in test.values()]
+    sizes = results["data"]["fingerprint"]["splits"]
+    table.add_row("GRASS (95 % interval)", *cells, f"{sizes['train']['graphs']:,}")
+    if baseline:
+        found = baseline["test"]
+        cells = [f"{found[name]:.3f}" if name in found else "" for name in test]
+        table.add_row(f"{baseline['model']}", *cells, f"{baseline['rows']:,}")
+    print_table(table)
+    if baseline:
+        out.print(f"The {baseline['model']} uses {baseline['inputs']}.")
+
+
+def _show_predictions(rows: list[dict[str, str]], target: str) -> None:
+    """Predicted and measured values."""
+    table = Table("molecule", f"predicted {target}", "± std", "measured", "warning")
+    for row in rows:
+        value, std = (float(row[f"{target}_{part}"]) for part in ("pred", "std"))
+        measured = f"{float(row[target]):.2f}" if row[target] else ""
+        table.add_row(row["name"], f"{value:.2f}", f"{std:.2f}", measured, row["warning"])
+    print_table(table)

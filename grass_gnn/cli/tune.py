@@ -76,13 +76,11 @@ def tune(
     The same command resumes an interrupted study, and several machines can share one. Trials are
     compared on the validation set; the test set is not used.
     """
-    from grass_gnn.api.fitting import EXAMPLE, EXAMPLE_TARGET
     from grass_gnn.api.tuning import tune as tune_settings
+    from grass_gnn.data.tables.bundled import find_table
 
     folder = folder or Path("runs") / f"{Path(molecules).name.split('.')[0]}-tune"
-    path = Path(molecules)
-    if molecules == "example":
-        path, table = EXAMPLE, replace(table, targets=table.targets or (EXAMPLE_TARGET,))
+    path, table = find_table(molecules, table)
     result = tune_settings(
         path,
         table,

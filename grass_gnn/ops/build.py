@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import platform
 import shlex
@@ -29,6 +30,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from grass_gnn.files import move_whole
+
+logger = logging.getLogger(__name__)
 
 SOURCE_FOLDER = Path(__file__).parent / "csrc"
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-pthread")
@@ -79,6 +82,7 @@ def library() -> ctypes.CDLL:
             return ctypes.CDLL(str(path))
         except OSError:
             path.unlink(missing_ok=True)
+    logger.info("Compiling the C++ kernel for this machine (once, about half a minute) …")
     try:
         _compile(command, flags, path)
         return ctypes.CDLL(str(path))

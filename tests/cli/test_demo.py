@@ -1,45 +1,77 @@
 """The demonstration of ``make run``, at a size that takes seconds."""
 
+import csv
+import importlib
 import json
+from dataclasses import replace
 
 import pytest
 
-from grass_gnn import GRASSConfig
-from grass_gnn.cli import main
-from grass_gnn.experiments import demo
+pytest.importorskip("rdkit")
+
+from rdkit import Chem
+
+from grass_gnn.cli import demo, main
+from grass_gnn.data.tables import bundled
+from grass_gnn.data.tables.bundled import BUNDLED, WELL_KNOWN, find_table
+from grass_gnn.data.tables.spec import TableSpec
+
+SETTINGS = {
+    "model.layers": 2,
+    "model.dim": 8,
+    "encoding.steps": 4,
+    "evaluation.statistics_passes": 1,
+    "evaluation.rewirings": 2,
+}
 
 
-@pytest.fixture
-def tiny(monkeypatch, tmp_path):
+def read(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def structures(rows):
+    return [Chem.CanonSmiles(row["smiles"]) for row in rows]
+
+
+def test_well_known_molecules_are_not_in_the_table_that_is_trained_on():
+    rows, known = read(BUNDLED["solubility"].path), read(WELL_KNOWN)
+    found = structures(rows)
+    assert len(found) == len(set(found)) == 1267
+    assert not set(found) & set(structures(known))
+    assert {"aspirin", "caffeine"} < {row["name"] for row in known}
+    assert all(-12 < float(row["logS"]) < 2 for row in rows)
+
+
+def test_tables_are_found_by_name_and_files_stay_files(tmp_path):
+    path, spec = find_table("solubility", TableSpec())
+    assert path.is_file() and spec.targets == ("logS",)
+    assert find_table("solubility", TableSpec(("y",)))[1].targets == ("y",)
+    own = tmp_path / "own.csv"
+    assert find_table(own, TableSpec(("y",))) == (own, TableSpec(("y",)))
+
+
+def test_what_newcomers_see_names_scores_molecules_and_the_report(tmp_path, monkeypatch, capsys):
+    fitting = importlib.import_module("grass_gnn.api.fitting")
+    chosen = fitting.default_settings
+    monkeypatch.setattr(fitting, "default_settings", lambda *sizes: chosen(*sizes) | SETTINGS)
+    table = tmp_path / "few.csv"
+    lines = BUNDLED["solubility"].path.read_text("utf-8").splitlines()
+    table.write_text("\n".join([lines[0], *lines[1::8]]), "utf-8")
+    few = replace(BUNDLED["solubility"], path=table)
+    monkeypatch.setitem(bundled.BUNDLED, "solubility", few)
     monkeypatch.setenv("GRASS_OPS", "reference")
-    monkeypatch.setenv("GRASS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "SIZES", (6, 3, 3))
-    small = GRASSConfig.preset(
-        "cluster-small",
-        **{
-            "model.layers": 2,
-            "model.dim": 8,
-            "encoding.steps": 4,
-            "training.epochs": 2,
-            "training.batch_size": 3,
-        },
-    )
-    monkeypatch.setattr(demo.GRASSConfig, "preset", classmethod(lambda cls, name: small))
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    (folder / "old.txt").write_text("from the last time")
 
-
-def test_three_networks_of_about_the_same_size(tiny, capsys):
-    assert main(["demo", "--json"]) == 0
-    grass, *baselines = json.loads(capsys.readouterr().out)
-    assert [c["name"] for c in (grass, *baselines)] == ["GRASS", "GCN", "GatedGCN"]
-    for baseline in baselines:
-        assert baseline["parameters"] == pytest.approx(grass["parameters"], rel=0.5)
-
-
-def test_last_lines_say_where_the_run_is_and_what_to_try(tiny, capsys):
-    assert main(["demo"]) == 0
-    last = capsys.readouterr().out.splitlines()[-6:]
-    assert "GRASS learned" in " ".join(last)
-    assert "runs/demo/grass" in " ".join(last)
-    assert last[-1].strip() == "grass-gnn info zinc"
-    assert main(["evaluate", "runs/demo/grass", "--rewirings", "2"]) == 0
+    assert main(["demo", "--epochs", "1", "--out", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "aspirin" in shown and "GRASS" in shown and "test mae" in shown
+    assert f"grass-gnn serve {folder}" in shown
+    assert "aspirin" in (folder / demo.PREDICTIONS).read_text()
+    assert "<html" in (folder / "report.html").read_text("utf-8")
+    assert (folder / "calibration.json").is_file() and not (folder / "old.txt").exists()
+    results = json.loads((folder / "results.json").read_text())
+    if "baseline" in results:
+        assert "random forest" in shown

@@ -3,9 +3,12 @@
 import csv
 import importlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from grass_gnn.data.tables.bundled import BUNDLED
 
 pytest.importorskip("rdkit")
 
@@ -24,9 +27,7 @@ TINY = {
 
 
 def _molecules(count: int) -> list[dict[str, object]]:
-    from grass_gnn.api.fitting import EXAMPLE
-
-    with Path(EXAMPLE).open(encoding="utf-8", newline="") as file:
+    with BUNDLED["example"].path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))[20 : 20 + count]
     numbers = [float(row["logP"]) for row in rows]
     return [
@@ -64,6 +65,7 @@ def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write(folder / "held_out.csv", rows[120:], "smiles logS")
     _write(folder / "new.csv", rows[120:126], "smiles")
     _write(folder / "example.csv", rows[:120], "name smiles logP")
+    _write(folder / "solubility.csv", rows[:120], "name smiles logS")
     for name, part in {"train": rows[:24], "val": rows[24:32], "test": rows[32:40]}.items():
         _write(folder / f"{name}.csv", part, "smiles y")
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +82,8 @@ def working_folder(prepared_folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     fitting = importlib.import_module("grass_gnn.api.fitting")
     suited = fitting.default_settings
     monkeypatch.setattr(fitting, "default_settings", lambda *sizes: {**suited(*sizes), **TINY})
-    monkeypatch.setattr(fitting, "EXAMPLE", folder / "example.csv")
+    for name, table in BUNDLED.items():
+        monkeypatch.setitem(BUNDLED, name, replace(table, path=folder / f"{name}.csv"))
     monkeypatch.setenv("GRASS_OPS", "reference")
     monkeypatch.setenv("GRASS_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(folder)

@@ -62,7 +62,6 @@ for module in pkgutil.walk_packages(grass_gnn.__path__, "grass_gnn."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 import torch
-from grass_gnn.experiments.demo import SIZES
 from grass_gnn.cli import app
 from typer.testing import CliRunner
 for words in (["info", "zinc"], ["datasets"], ["train", "zinc"], ["datasets", "prepare", "mnist"]):
