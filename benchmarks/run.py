@@ -99,26 +99,36 @@ def draw(found: dict[str, Any], path: Path) -> None:
     )
     cases = list(found["steps"])
     colours = {"native": "#2a7f3f", "reference": "#9aa5ad", "compiled": "#c9a227", "gps": "#5b7db1"}
-    labels = {"native": "fused", "reference": "plain", "compiled": "torch.compile", "gps": "GPS"}
+    labels = {
+        "native": "GRASS, fused",
+        "reference": "GRASS, plain PyTorch",
+        "compiled": "GRASS, torch.compile",
+        "gps": "GPS (PyG)",
+    }
+    fused = [found["steps"][case]["contestants"]["native"]["step_seconds"] for case in cases]
     for number, (contestant, colour) in enumerate(colours.items()):
         rows = [found["steps"][case]["contestants"].get(contestant) for case in cases]
         places = [i + (number - 1) * 0.22 for i, row in enumerate(rows) if row]
         if places:
-            seconds = [row["step_seconds"] for row in rows if row]
-            bars = axes[0].bar(places, seconds, 0.22, color=colour, label=labels[contestant])
-            axes[0].bar_label(bars, fmt="%.2g", fontsize=7)
-    axes[0].set_yscale("log")
+            pairs = [
+                (row["step_seconds"], own) for row, own in zip(rows, fused, strict=True) if row
+            ]
+            heights = [seconds / own for seconds, own in pairs]
+            bars = axes[0].bar(places, heights, 0.22, color=colour, label=labels[contestant])
+            texts = [f"{seconds:.2g} s" for seconds, _ in pairs]
+            axes[0].bar_label(bars, texts, fontsize=7)
     axes[0].set_xticks(range(len(cases)), cases)
-    axes[0].set_title("seconds a training step", fontsize=9)
-    axes[0].legend(fontsize=8, frameon=False, ncols=4, loc="upper left", bbox_to_anchor=(0, 1.0))
-    axes[0].margins(y=0.25)
+    axes[0].set_ylabel("relative to the fused step", fontsize=8)
+    axes[0].set_title("Time of a training step", fontsize=9)
+    axes[0].legend(fontsize=7, frameon=False, ncols=2, loc="upper left")
+    axes[0].margins(y=0.3)
     size = [row["nodes"] + row["edges"] for row in found["growth"]["rows"]]
     for place, what, name, exponent in (
-        (axes[1], "total_seconds", "seconds a step", "time_exponent"),
-        (axes[2], "peak_mb", "peak memory (MB)", "memory_exponent"),
+        (axes[1], "total_seconds", "Time of a step (s)", "time_exponent"),
+        (axes[2], "peak_mb", "Peak memory (MB)", "memory_exponent"),
     ):
         place.loglog(size, [row[what] for row in found["growth"]["rows"]], "o-", color="#2a7f3f")
-        place.set_title(f"{name}: size^{found['growth'][exponent]:.2f}", fontsize=9)
+        place.set_title(f"{name} grows as size$^{{{found['growth'][exponent]:.2f}}}$", fontsize=9)
         place.set_xlabel("nodes + edges of one graph", fontsize=8)
     for place in axes:
         place.spines[["top", "right"]].set_visible(False)
