@@ -80,8 +80,8 @@ def main() -> None:
     parser.add_argument(
         "--batch", type=int, default=200, help="graphs per batch, over all processes"
     )
-    parser.add_argument("--epochs", type=int, default=2, help="that are counted")
-    parser.add_argument("--graphs", type=int, default=1000, help="of an epoch")
+    parser.add_argument("--epochs", type=int, default=2, help="epochs to measure")
+    parser.add_argument("--graphs", type=int, default=1000, help="graphs per epoch")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--apart", action="store_true", help="training.synchronise = false")
     parser.add_argument(

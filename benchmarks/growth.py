@@ -1,9 +1,9 @@
-"""How time and memory of a training step grow with the graph: 10⁴ to 10⁶ nodes, one graph.
+"""Time and memory of a training step on one graph of 10⁴ to 10⁶ nodes.
 
     python benchmarks/growth.py --nodes 10000 100000 1000000
 
 4 layers of width 32, mean degree 10, r = 3, k = m = 16. The eigenvectors are random numbers,
-since a step takes the same time with any; their computation is measured elsewhere.
+since their values do not affect the time of a step; benchmarks/million.py computes them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--only", type=int, help="one size, here, as JSON")
+    parser.add_argument("--only", type=int, help="measure this size in this process and print JSON")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.only:

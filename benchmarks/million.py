@@ -7,7 +7,7 @@
 4 layers of width 32, r = 3, k = m = 16. The graph is a stochastic block model of eight communities
 with noisy features. Preparation, and training with evaluation, run in separate processes for their
 peak memory. Both CPU time and wall-clock time are printed; with one thread (OMP_NUM_THREADS=1), CPU
-time does not depend on what else the machine does.
+time depends little on other work on the machine.
 """
 
 from __future__ import annotations

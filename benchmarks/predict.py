@@ -35,7 +35,7 @@ MODELS = {"default": (default_settings(ROWS, 23.0), 1000.0), "49 layers": (DEEP,
 
 
 def main() -> None:
-    """Print the rates and the required ones."""
+    """Print the measured and the required rates."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", type=Path, help="CSV with a column smiles")
     parser.add_argument("--growth", action="store_true")
@@ -88,7 +88,7 @@ def read_smiles(table: Path | None) -> list[str]:
 
 
 def write_table(path: Path, smiles: list[str], rows: int) -> Path:
-    """Write a table with this many molecules, repeated as needed, and some number to learn."""
+    """Write a table with this many molecules, repeated as needed, and a made-up target."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["smiles", "y"])

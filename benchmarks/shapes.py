@@ -28,8 +28,8 @@ CASES = {
     "zinc": Case("zinc", 200, {}),
     "pattern": Case("pattern", 16, {}),
     "pascalvoc-sp": Case("pascalvoc-sp", 8, {}),
-    # Fewer layers, so that the reference fits in memory, and fewer eigenpairs, which the layers
-    # do not see.
+    # Fewer layers, so that the reference fits in memory, and fewer eigenpairs, which do not affect
+    # the layers.
     "roman-empire": Case("roman-empire", 1, {"model.layers": 6, "encoding.eigenpairs": 64}),
 }
 

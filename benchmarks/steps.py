@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS[:2])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--layers", type=int, help="fewer than the preset has")
+    parser.add_argument("--layers", type=int, help="number of layers, instead of the preset's")
     parser.add_argument(
         "--only", choices=CONTESTANTS, help="measure one contestant in this process and print JSON"
     )

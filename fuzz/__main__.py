@@ -1,4 +1,4 @@
-"""``python -m fuzz``: many inputs of every target, and a table of what became of them."""
+"""``python -m fuzz``: try many inputs of every target, and print a table of the outcomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fuzz.engines import at_random, guided
 from fuzz.harness import Tally, guard_process
 from fuzz.targets import TARGETS
 
-# Inputs are shared out by what one costs: a table with molecules to read takes milliseconds.
+# Share of the inputs per target, by their cost: a table of molecules takes milliseconds.
 SHARES = {
     "SMILES tables (train)": 18,
     "SMILES tables (predict)": 3,
@@ -39,11 +39,17 @@ SHARES = {
 
 
 def main() -> int:
-    """Run what the command line asks for; 1 if there are findings or too few get far enough."""
+    """Run the chosen targets; 1 if there are findings or too few inputs pass the first check."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", type=int, default=106_000, help="of all targets together")
-    parser.add_argument("--guided", type=float, default=0.3, help="share that atheris chooses")
-    parser.add_argument("--target", action="append", choices=list(TARGETS), help="only these")
+    parser.add_argument(
+        "--inputs", type=int, default=106_000, help="number of inputs for all targets together"
+    )
+    parser.add_argument(
+        "--guided", type=float, default=0.3, help="share of the inputs chosen by atheris"
+    )
+    parser.add_argument(
+        "--target", action="append", choices=list(TARGETS), help="only this target (repeatable)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     console = Console()

@@ -81,7 +81,7 @@ def _read(case: tuple[bytes, list[str]], folder: Path, past: Passed) -> None:
         pass
     config = GRASSConfig.from_toml(path)
     again = GRASSConfig.from_dict(config.model_dump(mode="json"))
-    assert again == config, "a configuration is not what it was after writing and reading it"
+    assert again == config, "a configuration changed when it was written and read again"
     config.override(parse_settings(options))
 
 

@@ -1,4 +1,4 @@
-"""Two ways to choose inputs: Hypothesis at random, and atheris by the code that they reach."""
+"""Two ways to choose inputs: at random (Hypothesis), or guided by code coverage (atheris)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BUFFER = 2048  # bytes that a guided input is drawn from
 
 
 def at_random(target: Target, inputs: int, start: int = 0) -> Tally:
-    """Try so many inputs as Hypothesis draws them."""
+    """Try a number of inputs drawn by Hypothesis."""
     tally = Tally()
     with scratch_folder() as folder:
         _test(target, tally, Path(folder), inputs, start)()
@@ -45,7 +45,7 @@ def _test(target: Target, tally: Tally, folder: Path, inputs: int = 1, start: in
 
 
 def guided(name: str, inputs: int, log: Path) -> Tally:
-    """Try so many inputs in a process of their own, in which atheris looks for new code paths."""
+    """Try a number of inputs in a separate process, where atheris looks for new code paths."""
     with tempfile.TemporaryDirectory() as place:
         corpus, counts = Path(place) / "corpus", Path(place) / "counts.json"
         corpus.mkdir()
@@ -63,7 +63,7 @@ def guided(name: str, inputs: int, log: Path) -> Tally:
 
 
 def run_guided(target: Target, counts: Path, inputs: int, corpus: str) -> None:
-    """What the process does; atheris ends it when there were as many runs as asked for."""
+    """Entry point of that process; atheris ends it after the requested number of runs."""
     import atheris
 
     tally = Tally()

@@ -1,6 +1,6 @@
-"""Run folders, checkpoints and packed data: changed by somebody who knows their format.
+"""Run folders, checkpoints and packed data, changed by someone who knows their format.
 
-Checksums keep accidents out, not people: they are made anew after most changes.
+Checksums detect accidents, not tampering, so they are recomputed after most changes.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _OTHER_NUMBERS = [0, 1, 2, 3, 5, 8, -1, 2**31, 2**62, 0.5, 1e308]
 _change = st.one_of(
     st.sampled_from(_OTHER_NUMBERS), st.sampled_from(_OTHER_NUMBERS), plain_values(), st.none()
 )
-# Which leaf of a JSON tree (by number), and what becomes of it; "drop" removes its name.
+# Which leaf of a JSON tree (by number), and its new value; "drop" removes its name.
 _edits = st.lists(
     st.tuples(st.integers(0, 500), st.one_of(_change, _change, st.just("drop"))), max_size=3
 )
 
 
 def _leaves(tree: Any) -> list[tuple[Any, Any]]:
-    """All places in a JSON tree: what holds them, and their name or number there."""
+    """All leaves of a JSON tree: the container, and the key or index in it."""
     found = []
     for name in list(tree) if isinstance(tree, dict) else range(len(tree)):
         found.append((tree, name))
@@ -64,7 +64,7 @@ def _edited(tree: Any, edits: list[tuple[int, Any]]) -> Any:
 
 
 def _edited_tensors(data: bytes, edits: list[tuple[int, Any]], cut: int) -> bytes:
-    """A safetensors file with another header over the same bytes, and some of them missing."""
+    """A safetensors file with a changed header and possibly truncated data."""
     length = int.from_bytes(data[:8], "little")
     header = json.dumps(_edited(json.loads(data[8 : 8 + length]), edits)).encode()
     body = data[8 + length :]
@@ -129,7 +129,7 @@ def _packed() -> tuple[dict[str, bytes], str]:
         return {path.name: path.read_bytes() for path in made.iterdir()}, made.name
 
 
-# Values of the tensors themselves: which bytes of the file's end become what.
+# Changed tensor values: offsets from the end of the file, and new bytes.
 _values = st.lists(
     st.tuples(st.integers(0, 1 << 12), st.sampled_from([0, 1, 2, 5, 127, 255])), max_size=3
 )

@@ -1,4 +1,4 @@
-"""PyG graphs as users hand them to ``fit``, and files of such graphs."""
+"""PyG graphs as users pass them to ``fit``, and files of such graphs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _tensors(draw: Any, rows: int, columns: int) -> torch.Tensor:
 
 @st.composite
 def _graphs(draw: Any) -> list[Any]:
-    """Graphs of one kind, some of which have something odd."""
+    """Graphs of one kind, some of them with something unusual."""
     level = draw(st.sampled_from(["graph", "graph", "node", "edge"]))
     kind, edge_kind, y_kind = (draw(st.sampled_from(_TYPES[:3])) for _ in range(3))
     graphs: list[Any] = []
@@ -88,7 +88,7 @@ def _graphs(draw: Any) -> list[Any]:
 
 
 def _fit(case: tuple[list[Any], str | None, str | None], folder: Path, past: Passed) -> None:
-    """All of ``fit_graphs`` but the training."""
+    """Everything ``fit_graphs`` does except training."""
     graphs, level, task = case
     check_sizes(graphs)
     past()

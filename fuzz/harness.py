@@ -1,4 +1,4 @@
-"""What a target is, and how one input is tried: it must end in a value or a ``GrassError``."""
+"""Targets, and how an input is tried: the outcome must be a value or a ``GrassError``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from grass_gnn.errors import GrassError
 SECONDS = 60  # of an input that is called a hang; a machine may be busy
 MEMORY = 3 << 30  # bytes that all inputs may take beyond what was taken before
 
-Passed = Callable[[], None]  # called when an input has got past the first check of its parser
+Passed = Callable[[], None]  # called when an input has passed the first check of its parser
 
 
 @dataclass(frozen=True)
 class Target:
-    """Something that reads what others wrote."""
+    """A reader of untrusted input."""
 
     name: str
     cases: st.SearchStrategy[Any]
@@ -35,7 +35,7 @@ class Target:
 
 @dataclass
 class Tally:
-    """What became of the inputs of a target."""
+    """Outcomes of the inputs of a target."""
 
     inputs: int = 0
     past: int = 0
@@ -43,7 +43,7 @@ class Tally:
     findings: dict[str, str] = field(default_factory=dict)  # place of the error → first example
 
     def add(self, other: Tally) -> None:
-        """Count the inputs of another run, too."""
+        """Add the counts of another run."""
         self.inputs += other.inputs
         self.past += other.past
         self.seconds += other.seconds
@@ -51,11 +51,11 @@ class Tally:
 
 
 class HangError(BaseException):
-    """An input takes too long; no ``except Exception`` may swallow it."""
+    """An input takes too long; not an ``Exception``, so that nothing swallows it."""
 
 
 def attempt(target: Target, case: Any, folder: Path, tally: Tally) -> None:
-    """Try one input and count what became of it."""
+    """Try one input and record the outcome."""
     passed = False
 
     def past() -> None:
@@ -79,18 +79,18 @@ def attempt(target: Target, case: Any, folder: Path, tally: Tally) -> None:
 
 
 def _place(error: BaseException) -> str:
-    """Where an error came from: the last line of ours in its traceback."""
+    """Where an error came from: the last line of this project in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "grass_gnn" in frame.filename] or frames
     return f"{type(error).__name__} in {Path(own[-1].filename).name}, line {own[-1].lineno}"
 
 
 def guard_process() -> None:
-    """Turn hangs and huge allocations of this process into errors, and keep it from warning."""
+    """Turn hangs and huge allocations of this process into errors, and silence warnings."""
     logging.getLogger("grass_gnn").setLevel(logging.ERROR)
 
     def interrupt(_: int, __: FrameType | None) -> None:
-        raise HangError(f"no end after {SECONDS} seconds")
+        raise HangError(f"not finished after {SECONDS} seconds")
 
     signal.signal(signal.SIGALRM, interrupt)
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
@@ -99,7 +99,7 @@ def guard_process() -> None:
 
 
 def scratch_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder for inputs, in memory where the system has such a place."""
+    """A folder for inputs, in memory if the system allows it."""
     memory = Path("/dev/shm")
     return tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
 
@@ -122,7 +122,7 @@ _EDITS = st.lists(
 
 
 def damaged(data: st.SearchStrategy[bytes], share: float = 0.35) -> st.SearchStrategy[bytes]:
-    """Some of the files with a few bytes cut out or put in, the others as they are."""
+    """Files, some of them with a few bytes removed or inserted."""
     some = round(20 * share)
     chosen = st.sampled_from([False] * (20 - some) + [True] * some)
     return st.builds(_edit, data, chosen.flatmap(lambda edit: _EDITS if edit else st.just([])))
@@ -136,7 +136,7 @@ def _edit(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
 
 
 def plain_values(depth: int = 2) -> st.SearchStrategy[Any]:
-    """Values as JSON and TOML have them, mostly where they do not belong."""
+    """JSON and TOML values, mostly of a wrong type."""
     leaves: st.SearchStrategy[Any] = st.sampled_from(
         [0, 1, -1, 2, 10**9, 10**30, 0.5, -0.0, 1e308, 1e-308, "", "x", "../..", True, False]
     )

@@ -50,7 +50,7 @@ def _read_structure(case: bytes, _: Path, past: Passed) -> None:
     reader = MoleculeReader("ogb-cip", canonical_order=True, identity=True, fingerprints=True)
     past()
     found = reader.try_read(case.decode("utf-8", "replace"))
-    assert isinstance(found, Molecule) or 0 < len(found) < 300, "no short reason"
+    assert isinstance(found, Molecule) or 0 < len(found) < 300, "no short error message"
 
 
 _depths = st.sampled_from([1, 10, 900, 5000, 100_000])
@@ -134,7 +134,7 @@ def _read_pickle(case: bytes, folder: Path, past: Passed) -> None:
             load_data(file)
         except MemoryError:
             raise
-        except Exception as error:  # whatever a damaged pickle leads to: RawFiles reports it
+        except Exception as error:  # RawFiles reports whatever a damaged pickle raises
             raise GrassError(f"It cannot be read ({type(error).__name__}).") from None
 
 

@@ -1,4 +1,4 @@
-"""A model, a run folder and a packed dataset that are small enough to be read a thousand times."""
+"""A model, a run folder and a packed dataset, small enough to be read thousands of times."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CARD = {"table": {"smiles": "smiles", "targets": ["y"]}, "seed": 0, "classes": [
 
 @lru_cache(maxsize=1)
 def tiny_model() -> TrainedModel:
-    """A model of molecules with the weights that it starts from."""
+    """An untrained model of molecules."""
     torch.manual_seed(0)
     return TrainedModel(
         GRASS(MOLECULES).eval(), MOLECULES, {"config": MOLECULES.model_dump(), **CARD}
@@ -48,7 +48,7 @@ def tiny_model() -> TrainedModel:
 
 
 def write_run(folder: Path) -> None:
-    """A run folder as training leaves it, as far as prediction reads it."""
+    """Write the files of a run folder that prediction reads."""
     bits = np.random.default_rng(0).integers(0, 2, (4, 1024)).astype(np.uint8)
     checksum = SimilarityReference.of(bits).save(folder)
     save_model(tiny_model().model, folder, similarity_sha256=checksum, **CARD)
@@ -58,7 +58,7 @@ def write_run(folder: Path) -> None:
 def write_calibration(
     folder: Path, target: str = "y", scale: float = 2.0, rewirings: int = 1
 ) -> None:
-    """What ``calibrate`` would leave in the folder of a regression."""
+    """Write the calibration of a regression, as ``calibrate`` does."""
     found = SpreadCalibration(
         target=target,
         scale=scale,
@@ -81,7 +81,7 @@ def write_calibration(
 
 
 def random_graph(seed: int) -> Data:
-    """A graph that fits ``GRAPHS``."""
+    """A random graph that matches the configuration ``GRAPHS``."""
     draw = torch.Generator().manual_seed(seed)
     n = 2 + seed % 3
     return Data(

@@ -1,4 +1,4 @@
-"""Graphs written as SMILES: cages, lattices and other structures that are hard on RDKit."""
+"""Graphs written as SMILES: cages, lattices and other structures that are hard for RDKit."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def smiles_of(edges: Edges, atom: str = "[U]") -> str:
     return "".join(written)
 
 
-# Each of them crashed RDKit or took it many seconds, or more than a gigabyte of memory.
+# Each of these crashed RDKit, or took many seconds or more than a gigabyte of memory.
 HARD = {
     "hypercube": hypercube(9),
     "complete": complete(60),

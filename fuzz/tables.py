@@ -58,7 +58,7 @@ _cell = st.sampled_from(NUMBERS + ODD_CELLS + ["train", "val", "test"])
 
 @dataclass(frozen=True)
 class TableCase:
-    """A file, and what is asked of it."""
+    """A file, and the options it is read with."""
 
     name: str
     data: bytes
@@ -137,12 +137,12 @@ def _predict(case: TableCase, folder: Path, past: Passed) -> None:
     path.write_bytes(case.data)
     rows = _probe(path, past)
     summary = predict_table([tiny_model()], path, answer, rewirings=1, workers=0)
-    assert summary.rows == rows == summary.predicted + summary.failed, "a row is lost"
+    assert summary.rows == rows == summary.predicted + summary.failed, "a row was lost"
     with answer.open(newline="", encoding="utf-8") as file:
         written = list(csv.reader(file))
-    assert len(written) == rows + 1, "a row is not written"
+    assert len(written) == rows + 1, "a row was not written"
     for cell in (cell for row in written for cell in row):
-        assert cell[:1] not in ("=", "@"), "a spreadsheet would run a cell"
+        assert cell[:1] not in ("=", "@"), "a spreadsheet would evaluate a cell"
 
 
 def _probe(path: Path, past: Passed) -> int:

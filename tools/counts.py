@@ -33,7 +33,7 @@ def at_commit(revision: str) -> dict[str, str]:
 
 
 def long_signatures(sources: dict[str, str]) -> Iterator[tuple[int, str]]:
-    """Functions with more parameters than is comfortable, ``self`` aside."""
+    """Functions with more than ``MOST_PARAMETERS`` parameters, not counting ``self``."""
     for path, source in sources.items():
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -45,13 +45,13 @@ def long_signatures(sources: dict[str, str]) -> Iterator[tuple[int, str]]:
 
 
 def counts(sources: dict[str, str]) -> dict[str, int]:
-    """The figures for one state of the package."""
+    """The counts for one state of the package."""
     lines = sorted(source.count("\n") for source in sources.values())
     found = [name for _, name in long_signatures(sources)]
     return {
         "files": len(lines),
         "lines": sum(lines),
-        "median lines of a file": round(statistics.median(lines)),
+        "median lines per file": round(statistics.median(lines)),
         "lines of the longest file": lines[-1],
         "files above 500 lines": sum(count > 500 for count in lines),
         f"functions with more than {MOST_PARAMETERS} parameters": len(found),

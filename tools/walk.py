@@ -70,7 +70,7 @@ class Walk:
         if event not in ("call", "return"):
             return
         code = frame.f_code
-        if code.co_name == "<module>":  # an import: what runs inside of it is not data
+        if code.co_name == "<module>":  # an import: what runs inside it is not counted
             depth = getattr(self._importing, "depth", 0)
             self._importing.depth = max(depth + (1 if event == "call" else -1), 0)
             return
@@ -133,7 +133,7 @@ def walk(command: str) -> Walk:
 
 
 def section() -> str:
-    """The walks of the page; each runs in a process of its own, in one temporary folder."""
+    """The walks for the page; each runs in its own process, in one temporary folder."""
     parts = [TITLE + "\n", INTRODUCTION]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "new.csv").write_text(MOLECULES, "utf-8")
@@ -153,14 +153,14 @@ def section() -> str:
 
 
 def kept_section() -> str:
-    """The walks that the page has now."""
+    """The walks currently on the page."""
     text = PAGE.read_text("utf-8") if PAGE.exists() else ""
     _, found, rest = text.partition(TITLE)
     return found + rest
 
 
 def main() -> None:
-    """Print a walk, or write those of the page."""
+    """Print a walk, or update the page."""
     about = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--python", metavar="CODE", help="Python code to run")

@@ -1,4 +1,4 @@
-"""What users call: fit, predict, fine-tune, cross-validate, calibrate, tune, export."""
+"""The Python API: fit, predict, fine-tune, cross-validate, calibrate, tune, export."""
 
 from grass_gnn._lazy import lazy_names
 

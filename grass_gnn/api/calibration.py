@@ -33,7 +33,7 @@ from grass_gnn.uncertainty.calibration import (
 from grass_gnn.uncertainty.ensembles import Ensemble, Spread, combine, load_models, run_folders
 from grass_gnn.uncertainty.plot import draw_coverage, draw_reliability
 
-_ELSE = "use a table of rows that no run has seen (--data)"
+_ELSE = "use a table of rows that no run was trained on (--data)"
 
 
 def validation_rows(models: Sequence[TrainedModel]) -> tuple[list[PackedDataset], Tensor]:
@@ -110,7 +110,7 @@ def _unpack(dataset: PackedDataset, ids: Tensor) -> list[CheckedGraph]:
 
 
 FEWEST = 10  # rows needed to fit a factor
-# The std of a molecule that no rewiring changes, such as a single atom, is only rounding error.
+# The std of a molecule that does not depend on rewiring (a single atom) is only rounding error.
 _NO_SPREAD = 1e-3  # as a fraction of the median
 
 
@@ -236,7 +236,7 @@ def _check_probabilities(
 def _check_count(rows: int) -> None:
     if rows < FEWEST:
         raise GrassError(
-            f"{rows} rows are too few for a calibration (at least {FEWEST}, which no run was "
+            f"{rows} rows are too few for a calibration (it needs at least {FEWEST}, which no run was "
             "trained on): use a larger validation set, the same --split-seed for all runs of an "
             "ensemble, or a table of other rows (--data)."
         )

@@ -181,7 +181,7 @@ def cross_validate(
     with reporting(options.progress):
         read = read_rows(path, spec)
     splits = FoldSplits(read, folds, spec, options.seed)
-    for fold in range(folds):  # before the first of them is trained for an hour
+    for fold in range(folds):  # check this before training, which may take hours
         check_splits(list(splits.of_rows(fold).values()))
     with locked(out):
         _write_folds(out, splits.table, options.resume)
@@ -207,7 +207,7 @@ def cross_validate(
 
 
 class FoldSplits:
-    """Which rows train, validate and test in each fold.
+    """The training, validation and test rows of each fold.
 
     Args:
         read: The rows of the table.
@@ -239,11 +239,11 @@ class FoldSplits:
         )
 
     def of_rows(self, fold: int) -> dict[int, str]:
-        """The split of each usable row: the fold is the test set, part of the rest validates."""
+        """Split of each usable row: the fold is the test set, part of the rest the validation set."""
         rest = [number for number, own in self.folds.items() if own != fold]
         train, val = self.shares[:2]
         if self.scaffolds is not None:
-            # As many parts of whole groups as give one of them about validation's share.
+            # Divide groups into parts, each of about the size of the validation set.
             groups = [self.scaffolds[number] or str(number) for number in rest]
             count = max(2, min(round((train + val) / val), len(set(groups))))
             part = group_folds(groups, count)

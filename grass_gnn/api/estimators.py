@@ -24,7 +24,7 @@ from grass_gnn.training.options import RunOptions
 
 
 def to_bytes(trained: TrainedModel) -> dict[str, bytes]:
-    """The files of a model (weights and card, no code), which pickles store."""
+    """The files of a model (weights and card, no code), for pickling."""
     details = {
         n: v for n, v in trained.card.items() if n not in ("format", "weights_sha256", "config")
     }

@@ -1,7 +1,7 @@
-"""A trained model as one file that runs without this package: ``torch.export`` with plain tensors.
+"""Export a trained model with ``torch.export``, to run it on plain tensors without this package.
 
-The file holds the layers as PyTorch's own operations (the reference, no compiled kernel) for any
-number of nodes, edges and graphs. Encoding and rewiring stay outside: they are inputs.
+The file contains the layers as PyTorch operations (the reference, not the compiled kernel), for any
+number of nodes, edges and graphs. Encoding and rewiring are not included: their results are inputs.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from grass_gnn.ops import EdgeOrder
 from grass_gnn.tasks import make_task
 
 FORMAT = 1
-_EXAMPLE = {"nodes": 5, "edges": 11, "graphs": 3, "input_edges": 4}  # all different, none small
+_EXAMPLE = {"nodes": 5, "edges": 11, "graphs": 3, "input_edges": 4}  # all different and not small
 
 
 def export_model(trained: TrainedModel, path: str | Path) -> Path:
-    """Write a model as ``.pt2``, and beside it a JSON that names its inputs.
+    """Write a model as ``.pt2``, and next to it a JSON file that describes its inputs.
 
     Args:
         trained: The model.
         path: The ``.pt2`` file to write.
 
     Returns:
-        The path of the JSON.
+        The path of the JSON file.
     """
     path = Path(path)
     model = PlainGRASS(trained.model).eval()
@@ -66,7 +66,7 @@ def export_model(trained: TrainedModel, path: str | Path) -> Path:
 
 
 def _any_sizes() -> AbstractContextManager[Any]:
-    """Let one graph, node or edge be as good as several, which tracing would otherwise exclude."""
+    """Allow a single graph, node or edge, which tracing would otherwise exclude."""
     if hasattr(tracing, "backed_size_oblivious"):
         return tracing.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
     return nullcontext()  # an older PyTorch: two or more of each
@@ -75,12 +75,12 @@ def _any_sizes() -> AbstractContextManager[Any]:
 def plain_tensors(
     trained: TrainedModel, graphs: Sequence[Data], seeds: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """What an exported model takes, by name: the graphs encoded and rewired.
+    """Inputs of an exported model by name: the graphs, encoded and rewired.
 
     Args:
         trained: The model that was exported.
-        graphs: PyG graphs, with features as the model was trained on.
-        seeds: One seed a graph for the rewiring [B]; drawn if not given.
+        graphs: PyG graphs with the features that the model was trained on.
+        seeds: One seed per graph for the rewiring [B]; random by default.
     """
     batch = batch_from_data(Batch.from_data_list(list(graphs)), trained.config, seeds)
     return batch_tensors(batch, trained.config)
@@ -96,7 +96,7 @@ def batch_tensors(batch: GraphBatch, config: GRASSConfig) -> dict[str, Tensor]:
 
 
 class PlainGRASS(nn.Module):
-    """GRASS on plain tensors; it gives what ``predict`` does under one rewiring."""
+    """GRASS on plain tensors, with the results of ``predict`` for one rewiring."""
 
     def __init__(self, model: GRASS) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class PlainGRASS(nn.Module):
         descriptors: Tensor | None = None,
         input_edges: Tensor | None = None,
     ) -> Tensor:
-        """Values, or probabilities of classes and labels; :func:`describe_inputs` has the rest."""
+        """Values, or probabilities of classes and labels; see :func:`describe_inputs`."""
         batch = GraphBatch(
             x=x,
             edge_index=edge_index,
@@ -125,31 +125,41 @@ class PlainGRASS(nn.Module):
             node_encoding=node_graph[:, None][:, :0] if node_encoding is None else node_encoding,
             edge_encoding=edge_kind[:, None][:, :0] if edge_encoding is None else edge_encoding,
             node_graph=node_graph,
-            order=EdgeOrder(*[graph_ptr] * 5),  # only that of the fused kernel; here its length
-            input_edges=graph_ptr if input_edges is None else input_edges,  # else not looked at
+            order=EdgeOrder(*[graph_ptr] * 5),  # only its length matters without the fused kernel
+            input_edges=graph_ptr if input_edges is None else input_edges,  # otherwise unused
             descriptors=descriptors,
         )
         return make_task(self.model.config.task).activate(self.model(batch))
 
 
 def describe_inputs(config: GRASSConfig) -> list[dict[str, Any]]:
-    """Name, type, shape and meaning of each input; texts in shapes are sizes that may differ."""
+    """Name, type, shape and meaning of each input; names in shapes are dynamic sizes."""
     nodes, edges = config.input.nodes, config.input.edges
     level = config.task.level
     encoding = make_encoding(config.encoding)
     found = [
-        _features("x", "nodes", nodes, "features of nodes"),
+        _features("x", "nodes", nodes, "node features"),
         _input("edge_index", [2, "edges"], "int64", "head and tail of each edge"),
-        _features("edge_attr", "edges", edges, "features of edges; 0 where edge_kind is not 0"),
+        _features("edge_attr", "edges", edges, "edge features; 0 where edge_kind is not 0"),
         _input("edge_kind", ["edges"], "int64", "0: input edge, 1: self-loop, 2: added edge"),
         _input("node_encoding", ["nodes", encoding.node_columns], "float32", "P_ii, and degrees"),
         _input("edge_encoding", ["edges", encoding.pair_columns], "float32", "P_ij and P_ji"),
-        _input("node_graph", ["nodes"], "int64", "number of the graph of each node, from 0"),
-        _input("graph_ptr", ["graphs + 1"], "int64", "first node of each graph, then their number"),
-        _input("descriptors", ["graphs", config.input.descriptors], "float32", "of each graph"),
+        _input("node_graph", ["nodes"], "int64", "index of the graph of each node, from 0"),
+        _input(
+            "graph_ptr",
+            ["graphs + 1"],
+            "int64",
+            "first node of each graph, then the number of nodes",
+        ),
+        _input(
+            "descriptors",
+            ["graphs", config.input.descriptors],
+            "float32",
+            "descriptors of each graph",
+        ),
     ]
     if level == "edge":
-        found.append(_input("input_edges", ["input_edges"], "int64", "edges that are asked about"))
+        found.append(_input("input_edges", ["input_edges"], "int64", "edges to predict"))
     return [one for one in found if 0 not in one["shape"]]
 
 
@@ -165,7 +175,7 @@ def _input(name: str, shape: list[Any], dtype: str, meaning: str) -> dict[str, A
 
 
 def _example(one: dict[str, Any]) -> Tensor:
-    """Zeros of a shape; only their sizes matter."""
+    """Zeros; only their shape matters."""
     sizes = _EXAMPLE | {"graphs + 1": _EXAMPLE["graphs"] + 1}
     shape = [sizes[size] if isinstance(size, str) else size for size in one["shape"]]
     return torch.zeros(shape, dtype=getattr(torch, one["dtype"]))

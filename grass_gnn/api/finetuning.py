@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE = "start.json"
-RATE_DIVISOR = 5  # pretrained weights are trained at a lower learning rate
+RATE_DIVISOR = 5  # factor of the learning rate of pretrained weights
 # Settings that change neither the layers nor their inputs.
 _FREE = ("training.", "evaluation.", "task.loss", "task.metric")
 _FREE_OF_MODEL = ("model.head_hidden", "model.edge_removal", "model.checkpoint")
@@ -146,7 +146,7 @@ class Pretrained:
                 if before.get(what) != start[what]:
                     raise GrassError(
                         f"The run in {folder} started from {before.get('run')}"
-                        f"{' with --freeze' if before.get('frozen') else ''}: resume it like that."
+                        f"{' with --freeze' if before.get('frozen') else ''}: resume it with the same options."
                     )
             return before
         write_json(folder / FILE, start)
@@ -154,7 +154,7 @@ class Pretrained:
 
     @property
     def name(self) -> str:
-        """The source as messages call it."""
+        """The source, for messages."""
         return "the model" if self.source.folder is None else f"the run in {self.source.folder}"
 
     def describe(self, config: GRASSConfig) -> str:
@@ -190,7 +190,7 @@ def finetune(
     Args:
         run: The run folder of the pretrained model, or the model itself.
         data: Graphs, a file of graphs, or a table of molecules, as for :func:`grass_gnn.fit`.
-        out: The run folder; by default nothing is kept but the returned model.
+        out: The run folder; by default, only the model is returned and nothing is saved.
         target: Column or columns of a table to predict.
         freeze: Freeze the layers and the statistics of their norms, and train only the new head.
             Otherwise all weights are trained, and the statistics are those of the new graphs.
@@ -244,7 +244,9 @@ def finetune_table(
     check_folder(out, options.resume)
     schema = TableSchema.from_card(pretrained.source.card)
     if schema is None:
-        raise GrassError(f"A table needs a model of molecules, which {pretrained.name} is not.")
+        raise GrassError(
+            f"Cannot fine-tune on a table: {pretrained.name} was not trained on molecules."
+        )
     if spec.smiles is None and schema.smiles in open_table(path).columns:
         spec = replace(spec, smiles=schema.smiles)
     with reporting(options.progress):

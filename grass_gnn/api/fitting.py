@@ -69,7 +69,7 @@ def fit(
         data: A list or ``Dataset`` of PyG graphs with targets ``y``; a mapping of ``"train"``,
             ``"val"`` and ``"test"`` to such lists; one graph with node or edge targets; a file of
             saved graphs (``.pt``); or a table of molecules.
-        out: The run folder; by default nothing is kept but the returned model.
+        out: The run folder; by default, only the model is returned and nothing is saved.
         target: Column or columns of a table to predict.
         level: What the targets belong to: ``"graph"``, ``"node"`` or ``"edge"``; inferred by
             default.
@@ -152,7 +152,7 @@ def fit_graphs(
 def graph_options(
     level: str | None, target: str | Sequence[str], given: Mapping[str, Any]
 ) -> tuple[GraphSpec, RunOptions]:
-    """Sort keyword arguments for graphs; those that apply only to tables are refused."""
+    """Sort keyword arguments for graphs, and reject those that apply only to tables."""
     check_names(given, TableSpec, GraphSpec, RunOptions)
     own = {"level", *vars(GraphSpec()), *vars(RunOptions())}
     if only_tables := [*(["target"] if target else []), *(n for n in given if n not in own)]:
@@ -174,7 +174,7 @@ def train_table(
     options: RunOptions,
     pretrained: Pretrained | None = None,
 ) -> Run:
-    """Train on a table that was read from ``path``; the folder lists what became of each row."""
+    """Train on a table that was read from ``path``; the folder lists used and skipped rows."""
     out = Path(out)
     with run_folder(out, options.resume):
         data.write_row_lists(out)
@@ -228,7 +228,7 @@ def train_graphs(
         config: The configuration.
         out: The run folder.
         options: How to run the training.
-        card: What the model card says about the data.
+        card: Information about the data for the model card.
         origin: Where the data come from.
         pretrained: A trained model to start from.
         names: Names of rows and columns in the files of predictions.

@@ -1,4 +1,4 @@
-"""Graphs from NetworkX, tables or files, and what can be inferred from them.
+"""Read graphs from NetworkX, tables or files, and infer their features and task.
 
 Features, task and prediction level are inferred from tensors; graphs are split at random or by
 their masks.
@@ -270,7 +270,7 @@ def infer_graph_task(
     """
     level = _check_level(level) or infer_level(graphs)
     if kind is not None and kind not in TASKS:
-        raise GrassError(f"A task is one of {', '.join(TASKS)}, not {kind!r}.")
+        raise GrassError(f"The task must be one of {', '.join(TASKS)}, not {kind!r}.")
     values = [number_tensor("target y", data.y) for data in graphs if data.y is not None]
     if len(values) < len(graphs):
         raise GrassError("Some graphs have no target y.")
@@ -291,7 +291,7 @@ def infer_graph_task(
     outputs = found.count_outputs(rows.size(1), classes=int(known.max()) + 1)
     missing = rows.is_floating_point() and known.numel() < rows.numel()
     task = found.default_settings(outputs, missing, level)
-    return GRASSConfig.from_dict({"task": task}, "what the targets y pose").task
+    return GRASSConfig.from_dict({"task": task}, "the targets y").task
 
 
 def _check_masks(number: int, data: Data, rows: int) -> None:
@@ -308,7 +308,7 @@ def _check_masks(number: int, data: Data, rows: int) -> None:
 
 def _check_level(level: str | None) -> str | None:
     if level not in (None, *_LEVELS):
-        raise GrassError(f"The level is one of {', '.join(_LEVELS)}, not {level!r}.")
+        raise GrassError(f"The level must be one of {', '.join(_LEVELS)}, not {level!r}.")
     return level
 
 

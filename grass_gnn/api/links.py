@@ -2,7 +2,7 @@
 
 A queried pair is added to the graph as an edge of weight zero with its own edge category: random
 walks and degrees ignore it, attention sees it as a query. The encodings therefore do not leak the
-answer, and a trained model can be asked about any pair.
+label, and a trained model can predict any pair.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from grass_gnn.tasks import Binary
 
 _KNOWN, _QUERIED = 0, 1  # edge categories
 _HIDDEN = 0.2  # fraction of the training edges that are hidden and queried in each view
-_VIEWS = 16  # training graphs, each with other edges hidden
+_VIEWS = 16  # training graphs, each with different hidden edges
 
 
 def link_question(graph: Data, pairs: Tensor) -> Data:
@@ -58,12 +58,12 @@ def fit_links(
     """Train a model that predicts the edges of a graph.
 
     Some edges are held out for validation and test. Training uses several views of the rest; each
-    hides and queries other edges, together with as many pairs of nodes that are not connected.
+    hides and queries different edges, together with as many pairs of nodes that are not connected.
     Node features are used, edge features are not.
 
     Args:
         graph: The graph; if it is undirected, so are the pairs.
-        out: The run folder; by default nothing is kept but the returned model.
+        out: The run folder; by default, only the model is returned and nothing is saved.
         shares: Fractions of the edges for training, validation and test.
         config: Configuration to start from.
         settings: Changes to the configuration, by dotted name.

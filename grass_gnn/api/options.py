@@ -24,7 +24,7 @@ class PredictOptions:
         seed: Random seed of the rewirings.
         deterministic: Derive the rewirings of each molecule from the molecule alone (with its
             atoms in canonical order), so that they depend neither on the seed nor on other rows.
-        max_atoms: Refuse larger molecules.
+        max_atoms: Reject larger molecules.
         calibrated: Apply the calibration stored in the run folder, if there is one.
         workers: Processes that parse SMILES; one per core by default.
         device: Device to run on, such as ``"cuda:1"``; that of the model by default.
@@ -74,7 +74,7 @@ def field_names(*classes: type) -> list[str]:
 
 
 def check_names(given: Mapping[str, Any], *classes: type) -> None:
-    """Raise a TypeError if a keyword is a field of none of the classes."""
+    """Raise a TypeError if a keyword is not a field of any of the classes."""
     known = field_names(*classes)
     for name in given:
         if name not in known:

@@ -162,7 +162,7 @@ def predict_table(
 
 @dataclass(frozen=True)
 class Answer:
-    """What is appended to a row."""
+    """The result for one row."""
 
     cells: list[str]
     mean: Tensor | None = None  # [outputs]

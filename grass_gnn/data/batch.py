@@ -1,8 +1,8 @@
-"""From graphs to the batches that the model takes: rewired, encoded, and sorted by tail.
+"""From graphs to the batches of the model: rewired, encoded, and sorted by tail.
 
-There is one way, for datasets as for ``model(data)``: :class:`InputGraphs`, graphs laid end to end
-with the stored tensors of their encoding, go through :func:`rewire`, in one vectorised pass over
-the whole batch, and become a :class:`GraphBatch`. Packed datasets select their ``InputGraphs``;
+Datasets and ``model(data)`` share the same code: :class:`InputGraphs`, graphs laid end to end with
+the stored tensors of their encoding, go through :func:`rewire`, in one vectorised pass over the
+whole batch, and become a :class:`GraphBatch`. Packed datasets select their ``InputGraphs``;
 :func:`batch_from_data` makes them from PyG graphs.
 """
 
@@ -59,7 +59,7 @@ class InputGraphs:
 
     @property
     def structure(self) -> Structure:
-        """The graphs as an encoding takes them."""
+        """The graphs as input of an encoding."""
         return Structure(self.edge_index, self.graph_ptr, self.stored)
 
     @property
@@ -74,7 +74,7 @@ class GraphBatch(NamedTuple):
     Every node has one self-loop among the edges, and added edges may be parallel to input edges.
     """
 
-    x: Tensor | None  # [N, ...] node features as the embedding takes them
+    x: Tensor | None  # [N, ...] node features for the embedding
     edge_index: Tensor  # [2, E] head and tail
     edge_attr: Tensor | None  # [E, ...] zero on self-loops and added edges
     edge_kind: Tensor  # [E] INPUT_EDGE, SELF_LOOP or ADDED_EDGE
@@ -135,7 +135,7 @@ def rewire(
         encoding: The encoding of nodes and pairs.
         rewiring: The random graph to superimpose, unless the graphs were rewired before.
         seeds: One int64 seed per graph [B]. The edges added to a graph depend on its seed alone,
-            not on the other graphs of the batch. Drawn from torch's generator if not given.
+            not on the other graphs of the batch. By default, drawn from torch's generator.
     """
     encoder = make_encoding(encoding)
     added = graphs.added
@@ -219,7 +219,7 @@ def _both_orders(edges: SortedEdges, graph_ptr: Tensor) -> EdgeOrder:
 def assemble(
     graphs: InputGraphs, edges: SortedEdges, node_encoding: Tensor, edge_encoding: Tensor
 ) -> GraphBatch:
-    """Make a batch of its parts; encodings are in the order of the sorted edges."""
+    """Assemble a batch from its parts; encodings are in the order of the sorted edges."""
     edge_attr = graphs.edge_attr
     if edge_attr is not None:
         others = edge_attr.new_zeros(len(edges.kind) - edges.num_input, *edge_attr.shape[1:])
@@ -243,10 +243,10 @@ def assemble(
 def batch_from_data(
     data: Data | Sequence[Data], config: GRASSConfig, seeds: Tensor | None = None
 ) -> GraphBatch:
-    """Check PyG graphs, and encode and rewire them where transforms have not done so before.
+    """Check PyG graphs, and encode and rewire them unless transforms have already done so.
 
     Degrees and encodings written by transforms are used if they match the model's configuration.
-    Where they are missing they are computed, with ``edge_weight`` if the graphs have it. Graphs
+    Missing ones are computed, with ``edge_weight`` if the graphs have it. Graphs
     that ``AddRandomRegularEdges`` has rewired (they have ``added_edge_mask``) keep their added
     edges. ``y`` is passed on as it is.
 
@@ -267,21 +267,21 @@ def batch_from_data(
 
 
 def as_data(graphs: Data | Sequence[Data]) -> Data:
-    """One ``Data`` or ``Batch`` from what PyG users may pass to a model."""
+    """Convert the inputs that PyG users may pass to a model to one ``Data`` or ``Batch``."""
     from torch_geometric.data import Batch, Data, HeteroData
 
     if isinstance(graphs, Data):
         return graphs
     if isinstance(graphs, HeteroData):
         raise TypeError(
-            "HeteroData has several types of nodes or edges, which the model does not take: "
+            "HeteroData has several types of nodes or edges, which are not supported: "
             "convert it with to_homogeneous()."
         )
     if not isinstance(graphs, list | tuple) or not all(isinstance(one, Data) for one in graphs):
         what = type(graphs).__name__
         raise TypeError(f"Expected a torch_geometric Data, a Batch or a list of Data, not {what}.")
     if not graphs:
-        raise GrassError("There are no graphs: the list is empty.")
+        raise GrassError("The list of graphs is empty.")
     if any(has_several_graphs(one) for one in graphs):
         raise TypeError("Expected a list of single graphs, not of batches.")
     try:
@@ -350,7 +350,7 @@ def _without_added_edges(data: Data) -> tuple[Data, Tensor | None]:
 def _stored(
     data: Data, graphs: InputGraphs, encoding: Encoding, checked: CheckedGraph
 ) -> dict[str, Tensor]:
-    """Stored tensors of the encoding: as a transform wrote them, or else computed."""
+    """Stored tensors of the encoding, written by a transform or computed now."""
     name = encoding.attr_name
     written = encoding.read(data, name) if name in data else None
     if written is None:

@@ -1,4 +1,4 @@
-"""Tables of the paper's numbers beside measured ones."""
+"""Tables that compare the paper's numbers with measured ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def comparison_tables(grid: GridRecord) -> list[ReportTable]:
 
 
 def score_table(grid: GridRecord, filling: Filling, cells: Sequence[Cell]) -> ReportTable:
-    """Paper beside measured, each with its change from the base row."""
+    """Published and measured scores, each with its change from the base row."""
     paper = [filling.published(cell) for cell in cells]
     found = [grid.measured(cell, filling.measure) for cell in cells]
     column = filling.place(cells[0])[1]
@@ -83,7 +83,7 @@ def score_table(grid: GridRecord, filling: Filling, cells: Sequence[Cell]) -> Re
 
 
 def cost_table(grid: GridRecord) -> ReportTable | None:
-    """Variance, time and memory beside the paper's."""
+    """Variance, time and memory, published and measured."""
     fillings = [f for f in grid.experiment.fillings if f.measure in COSTS]
     if not fillings:
         return None
@@ -99,8 +99,8 @@ def cost_table(grid: GridRecord) -> ReportTable | None:
             row.append(Entry(measured_text(found, filling.measure).partition(" (n")[0]))
         rows.append(row)
     note = (
-        f"Measured with {grid.budget.describe()}, on the hardware below; the paper's on an NVIDIA "
-        "RTX A6000 Ada, where memory is that of the GPU."
+        f"Measured with {grid.budget.describe()}, on the hardware below. The paper used an NVIDIA "
+        "RTX A6000 Ada and reports GPU memory."
     )
     name = f"{grid.experiment.name}-costs"
     return ReportTable(name, f"{grid.experiment.title}: costs", columns, rows, note)
@@ -140,7 +140,7 @@ def standings(grid: GridRecord, filling: Filling) -> list[ReportTable]:
         found.append(
             ReportTable(
                 f"{grid.experiment.name}-{column.lower()}-standings",
-                f"{column}: among the models of the paper",
+                f"{column}: ranking with the models of the paper",
                 ["", "Model", f"{table.metrics[column]} {ARROWS[table.better[column]]}"],
                 rows,
                 f"Measured with {grid.budget.describe()}.",
@@ -192,10 +192,10 @@ def _metric(filling: Filling, cell: Cell) -> str:
 
 
 def cell_label(grid: GridRecord, cell: Cell) -> str:
-    """A label that tells the cells of an experiment apart."""
+    """A label that distinguishes the cells of an experiment."""
     cells = grid.experiment.cells.values()
     if cell.architecture == "gin":
-        return "GINE"  # GIN with edge features (PyG's GINEConv), also where the paper prints GIN
+        return "GINE"  # GIN with edge features (PyG's GINEConv), even where the paper says GIN
     if not grid.experiment.fillings[0].table.startswith("added-edges"):
         return cell.row if len({c.row for c in cells}) > 1 else cell.column
     if cell.column == "Fully Connected":

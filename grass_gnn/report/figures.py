@@ -1,4 +1,4 @@
-"""The charts of grids: training curves, added edges, predictions, and rewiring itself."""
+"""Charts of grids: training curves, added edges, predictions, and an example of rewiring."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def against_minutes(name: str, runs: Sequence[tuple[str, RunRecord]]) -> ReportF
             if "val_metric" in row:
                 points.append((minutes, row["val_metric"]))
         curves.append((label, points))
-    title = "Validation against minutes of training"
-    return _lines(f"{name}-minutes", title, "minutes of training", runs, curves)
+    title = "Validation score against training time"
+    return _lines(f"{name}-minutes", title, "training time (minutes)", runs, curves)
 
 
 Curve = tuple[str, list[tuple[float, float]]]
@@ -81,7 +81,7 @@ def _lines(
             )
         ax.set(xlabel=across, ylabel=up)
         heights = [y for _, points in shown for _, y in points]
-        if 0 < 8 * min(heights) < max(heights):  # early peaks would flatten where the lines end
+        if 0 < 8 * min(heights) < max(heights):  # early peaks would hide the differences at the end
             ax.set_yscale("log")
             ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
@@ -92,7 +92,7 @@ def _lines(
     numbers = ReportTable(name, "Last values of all lines", ["", across, up], rows)
     note = ""
     if len(shown) < len(curves):
-        note = f"{len(shown)} of {len(curves)} lines: the best and the worst. The table has all."
+        note = f"The {len(shown)} best and worst of {len(curves)} lines; the table has all of them."
     return ReportFigure(name, title, draft.svg, text, numbers, note)
 
 
@@ -128,7 +128,7 @@ def added_edges(grid: GridRecord) -> ReportFigure | None:
                 if not points:
                     continue
                 x = [degree for degree, _ in points]
-                shift = 0.12 if kind == "regular" else -0.12  # so that bars do not hide each other
+                shift = 0.12 if kind == "regular" else -0.12  # so that bars do not overlap
                 ax.errorbar(
                     [degree - shift for degree in x],
                     [m.mean for _, m in points],
@@ -173,11 +173,11 @@ def _edge_points(
 def predicted_against_true(
     name: str, run: RunRecord, classes: Sequence[str] = ()
 ) -> ReportFigure | None:
-    """A scatter plot for a regression, the confusion matrix for a classification."""
+    """A scatter plot for regression, a confusion matrix for classification."""
     chart, pairs = make_task(run.config.task).chart, run.predictions
     if not pairs:
         return None
-    how = "Under one rewiring" if run.is_cell else "Averaged over rewirings"
+    how = "For one rewiring" if run.is_cell else "Averaged over rewirings"
     name = f"{name}-predictions"
     targets, predictions = np.array(pairs).T
     if chart == "confusion":
@@ -258,7 +258,7 @@ def grid_figures(grid: GridRecord) -> list[ReportFigure]:
     return [figure for figure in figures if figure is not None]
 
 
-SEEDS = (2, 5)  # of the two rewirings
+SEEDS = (2, 5)  # seeds of the two rewirings
 
 
 def poorly_connected() -> nx.Graph:
@@ -311,4 +311,4 @@ def rewiring_figure() -> ReportFigure:
     columns = ["", "added edges", "diameter", "spectral gap"]
     numbers = ReportTable("rewiring", "Show the numbers", columns, rows)
     note = "Solid: edges of the graph. Dashed: added edges, r = 2 (one permutation)."
-    return ReportFigure("rewiring", "What rewiring does", draft.svg, text, numbers, note)
+    return ReportFigure("rewiring", "Effect of rewiring", draft.svg, text, numbers, note)

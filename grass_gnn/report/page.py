@@ -1,4 +1,4 @@
-"""The page of some runs or grids: a report about a run, or the paper beside measured numbers."""
+"""Report pages: about one or more runs, or about grids compared with the paper."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from grass_gnn.report.run import data_table, data_warnings, hardware_table, run_
 
 PAPER = (
     "Numbers from the paper “Greener GRASS: Enhancing GNNs with Encoding, Rewiring, and Attention” "
-    "beside those measured with grass-gnn."
+    "and those measured with grass-gnn."
 )
 
 
 def write_report(
     folders: Sequence[str | Path], path: str | Path, files: str | Path | None = None
 ) -> Path:
-    """Write the page of some runs and grids.
+    """Write a report page about runs and grids.
 
     Args:
         folders: Folders of runs (``grass-gnn train``) or of grids (``grass-gnn reproduce``).
         path: The page.
-        files: Folder for the page's tables and charts as files of their own, if they are wanted.
+        files: Folder for the page's tables and charts as separate files (optional).
     """
     sections: list[Section] = []
     grids: list[GridRecord] = []
@@ -50,7 +50,7 @@ def write_report(
                 prefix = "" if len(folders) == 1 else f"{runs[-1]}: "
                 sections += run_sections(folder, f"run-{len(runs)}", prefix)
         else:
-            raise GrassError(f"{folder} holds no finished run, and no grid of them.")
+            raise GrassError(f"{folder} contains neither a finished run nor a grid of runs.")
     if not grids:
         title = runs[0] if len(runs) == 1 else f"{len(runs)} runs"
         return write_page(sections, path, f"Report: {title}", files=files)
@@ -73,7 +73,7 @@ def _damage_reported(folder: Path) -> Iterator[None]:
 
 
 def grid_section(grid: GridRecord) -> Section:
-    """A grid: the paper beside what was measured."""
+    """The section of a grid: published and measured results."""
     runs = grid.all_runs
     warnings = []
     if not grid.budget.is_paper:

@@ -1,4 +1,4 @@
-"""The parts of a page, and how they become one self-contained HTML file."""
+"""The parts of a report page, and their rendering as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grass_gnn.report.table import ReportTable
 
 @dataclass(frozen=True)
 class Detail:
-    """Text or a table that is folded away until a reader opens it."""
+    """Text or a table in a collapsed section."""
 
     title: str
     text: str = ""
@@ -26,12 +26,12 @@ class Detail:
 
 @dataclass(frozen=True)
 class DrawnMolecule:
-    """A molecule with the values that belong to it."""
+    """A molecule with its picture and values."""
 
     name: str
     smiles: str
     facts: list[tuple[str, str]]
-    picture: str = ""  # data address of an image; empty where nothing can be drawn
+    picture: str = ""  # data URL of an image; empty if it cannot be drawn
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def write_page(
     """Write a page.
 
     Args:
-        sections: What is on it.
+        sections: Sections of the page.
         path: The HTML file.
         title: Its title.
         subtitle: A sentence below the title.
@@ -99,7 +99,7 @@ def _write_files(sections: Sequence[Section], folder: Path) -> None:
 
 
 def _together(text: str) -> str:
-    """Replace the spaces at which a number must not be broken into lines."""
+    """Replace the spaces inside numbers by non-breaking ones."""
     for before, after in (("± ", "±\u00a0"), ("n = ", "n\u00a0=\u00a0"), (" %", "\u00a0%")):
         text = text.replace(before, after)
     return text

@@ -1,4 +1,4 @@
-"""The report about one run: data, model and cost, scores, curves, predictions and settings."""
+"""Report of one run: data, model and cost, scores, curves, predictions and settings."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from grass_gnn.tasks import METRICS, make_task
 from grass_gnn.uncertainty.calibration import ALONE, Calibration
 
 SPLITS = {"train": "training", "val": "validation", "test": "test"}
-WORST = 10  # molecules that are drawn
-MOST_TARGETS = 4  # targets that have charts
+WORST = 10  # number of molecules to draw
+MOST_TARGETS = 4  # number of targets with charts
 
 
 class RunReport:
-    """What a run folder says, read when it is needed.
+    """The files of a run folder, read when needed.
 
     Args:
         folder: The run folder.
@@ -70,7 +70,7 @@ class RunReport:
 
     @cached_property
     def classes(self) -> list[str]:
-        """Names of the classes, where they have any."""
+        """Names of the classes, if they have any."""
         table = self.card.get("table") or {}
         return list(table.get("classes") or self.card.get("classes") or [])
 
@@ -88,7 +88,7 @@ class RunReport:
         return found if same and found.fits(self.run.config.task) else None
 
     def predictions(self, split: str) -> SavedPredictions | None:
-        """Predictions of a split, if the run kept them."""
+        """Predictions for a split, if the run saved them."""
         path = self.folder / f"{split}_predictions.csv"
         if not path.is_file():
             return None
@@ -109,7 +109,7 @@ def run_sections(folder: Path, name: str, prefix: str = "") -> list[Section]:
     Args:
         folder: The run folder.
         name: Prefix of anchors and file names.
-        prefix: What precedes the titles, where a page reports on several runs.
+        prefix: Prefix of the titles, for pages about several runs.
     """
     report = RunReport(folder, name)
     sections = [
@@ -141,7 +141,7 @@ def run_sections(folder: Path, name: str, prefix: str = "") -> list[Section]:
 
 
 def summary_facts(report: RunReport) -> list[tuple[str, str]]:
-    """Data, model and cost, each in a line."""
+    """Data, model and cost, one line each."""
     config, results = report.run.config, report.results
     fingerprint = results["data"]["fingerprint"]
     sizes = fingerprint.get("splits") or {}
@@ -193,12 +193,12 @@ def _names(names: list[str], most: int = 6) -> str:
 
 
 def _data_name(data: Mapping[str, Any]) -> str:
-    """Name of the table or the benchmark: the file's name, without the folders of a machine."""
+    """Name of the table or benchmark, without folders, which only exist on one machine."""
     table = (data.get("origin") or {}).get("table")
     if table:
         return Path(str(table)).name
     name = data["fingerprint"]["name"]
-    return "Own graphs" if name in (None, "graphs") else str(name)
+    return "Your own graphs" if name in (None, "graphs") else str(name)
 
 
 def _parameters(report: RunReport) -> str:
@@ -314,7 +314,7 @@ def _scale(report: RunReport, place: int) -> float | None:
 
 
 def prediction_figures(report: RunReport) -> list[ReportFigure]:
-    """Predicted against true, residuals and calibration, of each target."""
+    """Predicted against true values, residuals and calibration for each target."""
     if not _is_regression(report) or report.predictions("test") is None:
         figure = predicted_against_true(report.name, report.run, report.classes)
         return [] if figure is None else [figure]
@@ -357,9 +357,7 @@ def worst_section(report: RunReport, prefix: str) -> Section:
     ]
     what = "molecules" if found.smiles else "graphs"
     how = "" if _is_regression(report) and report.task.outputs == 1 else f" {_ordering(report)}"
-    told = (
-        f"The {len(order)} test {what} that the model predicts worst{how}, out of {len(found):,}."
-    )
+    told = f"The {len(order)} test {what} with the largest errors{how}, out of {len(found):,}."
     return Section(empty.name, title, told, molecules=molecules)
 
 
@@ -372,7 +370,7 @@ def _ordering(report: RunReport) -> str:
 
 
 def _errors(report: RunReport, found: SavedPredictions) -> np.ndarray:
-    """How wrong each prediction is [M]; −1 where there is no target."""
+    """Error of each prediction [M]; −1 where there is no target."""
     if report.task.classes is not None:
         classes = found.target[:, 0]
         known = ~np.isnan(classes)
@@ -420,7 +418,7 @@ def _class_name(report: RunReport, place: int) -> str:
 
 
 def _pictures(smiles: Sequence[str]) -> list[str]:
-    """Molecules as addresses of images; empty for those that cannot be drawn."""
+    """Molecules as data URLs; empty for those that cannot be drawn."""
     try:
         reader = MoleculeReader(drawings=True)
     except GrassError:  # RDKit is an optional dependency
@@ -439,7 +437,7 @@ def _pictures(smiles: Sequence[str]) -> list[str]:
 
 
 def settings_section(report: RunReport, prefix: str) -> Section:
-    """Settings beside their defaults, data, and hardware."""
+    """Settings with their defaults, data, and hardware."""
     values, defaults = _flat(report.run.config), _flat(GRASSConfig())
     changed = [n for n, v in values.items() if defaults.get(n) != v]
     columns = ["Setting", "Value", "Default"]
@@ -459,7 +457,7 @@ def settings_section(report: RunReport, prefix: str) -> Section:
     return Section(
         f"{report.name}-settings",
         f"{prefix}Settings",
-        "To train the same model again, use config.toml of the run folder and seed "
+        "To train the same model again, use the run folder's config.toml and seed "
         f"{report.results['seed']}.",
         tables=[differing] if changed else [every],
         details=details if changed else details[1:],
@@ -495,7 +493,7 @@ def _setting_text(value: Any) -> str:
 
 
 def data_table(name: str, run: RunRecord) -> ReportTable:
-    """Sizes of the splits and where the data came from, without the folders of a machine."""
+    """Sizes of the splits and source of the data, without folders."""
     data = run.results["data"]
     fingerprint = data["fingerprint"]
     facts = [("Source", _data_name(data)), ("Content hash", fingerprint["hash"])]

@@ -1,4 +1,4 @@
-"""The charts of a run's report: losses, predictions, residuals and calibration."""
+"""Charts in the report of a run: losses, predictions, residuals and calibration."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from grass_gnn.report.table import Entry, ReportTable, number, signed
 from grass_gnn.tasks import METRICS
 from grass_gnn.uncertainty.calibration import LEVELS, coverage, miscalibration_area
 
-MOST_POINTS = 1500  # in a scatter plot; of more, an even sample is drawn
-MOST_BARS = 300  # points that get an error bar each
+MOST_POINTS = 1500  # in a scatter plot; more are subsampled evenly
+MOST_BARS = 300  # largest number of points with error bars
 
 
 def loss_figure(name: str, run: RunRecord) -> ReportFigure | None:
     """Training loss and validation score against epochs, with the chosen epoch marked.
 
-    They share an axis where they are the same quantity: the loss of both is known, or the loss
-    is the metric itself. Otherwise each has a panel of its own.
+    They share a panel if they are the same quantity: both losses are known, or the loss is the
+    metric itself.
     """
     task = run.config.task
     metric = METRICS[task.metric].title
@@ -40,7 +40,7 @@ def loss_figure(name: str, run: RunRecord) -> ReportFigure | None:
     told = "; ".join(
         f"{label} {what} falls from {number(points[0][1])} to {number(points[-1][1])}"
         if points[-1][1] < points[0][1]
-        else f"{label} {what} goes from {number(points[0][1])} to {number(points[-1][1])}"
+        else f"{label} {what} changes from {number(points[0][1])} to {number(points[-1][1])}"
         for label, points, what, _ in lines
     )
     chosen = f" The weights of epoch {best} were kept." if best else ""
@@ -143,14 +143,14 @@ def agreement_figure(
     title = f"Predicted against true {target}: {split} set"
     note = f"{len(true):,} rows; MAE {number(error)}, RMSE {number(rmse)}{r}."
     if len(shown) < len(true):
-        note += f" An even sample of {len(shown):,} is drawn."
+        note += f" An even sample of {len(shown):,} is shown."
     return ReportFigure(f"{name}-predictions", title, draft.svg, text, None, note)
 
 
 def residual_figure(
     name: str, target: str, split: str, true: np.ndarray, mean: np.ndarray
 ) -> ReportFigure:
-    """Errors [M] against predictions, with their distribution beside them."""
+    """Errors [M] against predictions, and a histogram of the errors."""
     residual = mean - true
     bias, spread = float(residual.mean()), float(residual.std())
     text = (
@@ -176,8 +176,8 @@ def residual_figure(
 def coverage_figure(
     name: str, target: str, error: np.ndarray, std: np.ndarray, scale: float | None
 ) -> ReportFigure | None:
-    """How many errors [M] lie within the intervals that the standard deviations promise."""
-    known = std > 1e-3 * np.median(std)  # rows that no rewiring changes have no spread
+    """Share of errors [M] within the predicted intervals, by confidence level."""
+    known = std > 1e-3 * np.median(std)  # rows that do not depend on the rewiring have no std
     if known.sum() < 10:
         return None
     z = error[known] / std[known]
@@ -187,9 +187,9 @@ def coverage_figure(
     final = curves[-1][1]
     within = [float(np.mean(np.abs(final) <= width)) for width in (1, 2)]
     told = (
-        f"{within[0]:.0%} of errors lie within one standard deviation, {within[1]:.0%} within two"
+        f"{within[0]:.0%} of errors are within one standard deviation, {within[1]:.0%} within two"
     )
-    ideal = "of Gaussian errors, 68 % and 95 % would"
+    ideal = "for Gaussian errors, 68 % and 95 % would be"
     text = f"Calibration of {target}, test set: {told}; {ideal}."
     with drawing(f"{name}-coverage", text, width=4.4, height=4.2) as draft:
         ax = axes(draft)
@@ -201,7 +201,7 @@ def coverage_figure(
             ax.plot(LEVELS, observed, color=color, label=f"{label}, area {area:.2f}")
         ax.set(
             xlabel="confidence",
-            ylabel="share of errors inside",
+            ylabel="share of errors within the interval",
             aspect="equal",
             xlim=(0, 1),
             ylim=(0, 1),
@@ -214,5 +214,5 @@ def coverage_figure(
 
 
 def _sample(count: int) -> np.ndarray:
-    """Places of at most :data:`MOST_POINTS` rows, evenly spread."""
+    """Indices of at most :data:`MOST_POINTS` evenly spaced rows."""
     return np.arange(0, count, -(-count // MOST_POINTS))

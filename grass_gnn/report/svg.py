@@ -29,7 +29,7 @@ COLORS = [
     "#7a8b99",
     "#d06a52",
 ]  # readable on white and on near-black
-ACCENT = COLORS[2]  # the line that a chart is about
+ACCENT = COLORS[2]  # the highlighted line of a chart
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "grass-gnn",  # the same figure gives the same file
@@ -66,7 +66,7 @@ class ReportFigure:
 
     @property
     def file(self) -> str:
-        """The chart as a file of its own, dark on white in any theme."""
+        """The chart as a standalone file, dark on white in any theme."""
         look = "background: white; color: #1c2320; font-family: system-ui, sans-serif"
         return self.svg.replace("<svg ", f'<svg style="{look}" ', 1)
 
@@ -89,7 +89,7 @@ def drawing(name: str, text: str, width: float = 5.0, height: float = 3.1) -> It
     """Draw on a new figure, which becomes an SVG when the block ends.
 
     Args:
-        name: Tells the ids inside apart from those of other figures on the page.
+        name: Prefix that makes ids unique among the figures of a page.
         text: Alternative text.
         width: In inches.
         height: In inches.

@@ -1,4 +1,4 @@
-"""Tables, and numbers as people write them."""
+"""Tables in several formats, and number formatting."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def signed(text: str) -> str:
 
 
 def with_spread(value: float, spread: float) -> tuple[str, str]:
-    """A value and its standard deviation, both to the second digit of the latter.
+    """A value and its standard deviation, rounded to two significant digits of the latter.
 
     Example:
         >>> with_spread(-2.30519, 0.1234), with_spread(0.5, 0.0)
@@ -54,7 +54,7 @@ def with_spread(value: float, spread: float) -> tuple[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """A time as the paper writes it."""
+    """A duration in the format of the paper."""
     if seconds < 60:
         return f"{seconds:.0f}s" if seconds >= 1 else f"{seconds:.2g}s"
     return f"{int(seconds // 60)}m {int(seconds % 60)}s"
@@ -110,7 +110,7 @@ class ReportTable:
     prose: bool = False  # columns of text, which may wrap
 
     def to_markdown(self) -> str:
-        """For README files."""
+        """The table as Markdown."""
         columns = [_escape(column) for column in self.columns]
         rows = [columns, ["---", *["---:"] * (len(self.columns) - 1)]]
         rows += [[_markdown(entry) for entry in row] for row in self.rows]
@@ -119,7 +119,7 @@ class ReportTable:
         return f"**{_escape(self.title)}**\n\n" + "\n".join(lines) + "\n" + note
 
     def to_csv(self) -> str:
-        """For programs: the text of each cell, without marks."""
+        """The table as CSV, without marks."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([guard(column) for column in self.columns])
@@ -127,7 +127,7 @@ class ReportTable:
         return text.getvalue()
 
     def to_latex(self) -> str:
-        """For papers."""
+        """The table as LaTeX."""
         head = " & ".join(_latex(column) for column in self.columns)
         body = "\n".join(" & ".join(_marked(entry) for entry in row) + r" \\" for row in self.rows)
         return (

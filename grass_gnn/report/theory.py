@@ -1,4 +1,4 @@
-"""The page of ``grass-gnn reproduce theory``: formulas of the appendix beside sampled graphs."""
+"""The page of ``grass-gnn reproduce theory``: the appendix's formulas and sampled graphs."""
 
 from __future__ import annotations
 
@@ -24,24 +24,29 @@ class Check:
 
 
 def checks(theory: Theory) -> list[Check]:
-    """Every claim of the appendix about the added graphs."""
+    """All claims of the appendix about random regular graphs."""
     found = [
         _bound(
-            "Diameter is at most the least d with (r − 1)^(d − 1) ≥ 2 r |V| log |V|",
+            "The diameter is at most the smallest d with (r − 1)^(d − 1) ≥ 2 r |V| log |V|",
             theory.diameter,
             upper=True,
         ),
         _bound(
-            "Effective resistance between any two nodes is at most the diameter",
+            "The effective resistance between any two nodes is at most the diameter",
             theory.resistance,
             upper=True,
         ),
-        _bound("Spectral gap λ₁ is more than r − 2√(r − 1) − 1", theory.spectral_gap, upper=False),
-        _connected(
-            "Vertex connectivity is r, for graphs that are simple as drawn", theory.connectivity
+        _bound(
+            "The spectral gap λ₁ is greater than r − 2√(r − 1) − 1",
+            theory.spectral_gap,
+            upper=False,
         ),
         _connected(
-            "… and for graphs whose loops and repeats were removed, as GRASS does",
+            "The vertex connectivity is r for graphs that are drawn without loops and repeats",
+            theory.connectivity,
+        ),
+        _connected(
+            "… and for graphs whose loops and repeats were removed, as in GRASS",
             theory.connectivity_removed,
         ),
     ]
@@ -52,26 +57,24 @@ def checks(theory: Theory) -> list[Check]:
             (f"the same with r = {p}, the number of permutations", draw.paper_by_permutations),
             (f"exp(−(p² + p/2)), p = {p}", draw.limit),
         ):
-            # Graphs of 400 nodes are near the limit, but not at it.
+            # Graphs of 400 nodes are close to the limit of infinite size, but not at it.
             agrees = abs(draw.share - formula) < 4 * draw.error + 0.02 * formula
             told = (
                 f"probability {draw.share:.4g} ± {draw.error:.1g} ({draw.found} of {draw.draws:,} "
                 f"draws), formula {formula:.4g}; trials {draw.trials:.4g}, formula "
                 f"{1 / formula:,.4g}"
             )
-            found.append(Check(f"Probability of being simple is {name}", agrees, told))
+            found.append(Check(f"The probability of a simple graph is {name}", agrees, told))
     return found
 
 
 def _bound(claim: str, points: Sequence[Point], upper: bool) -> Check:
     good = [p.extreme <= p.formula if upper else p.extreme > p.formula for p in points]
-    told = (
-        f"{sum(good)} of {len(good)} sizes and degrees, in the worst of {points[0].samples} samples"
-    )
+    told = f"{sum(good)} of {len(good)} sizes and degrees (worst of {points[0].samples} samples)"
     failing = [
         f"|V| = {p.nodes}, r = {p.degree}" for p, ok in zip(points, good, strict=True) if not ok
     ]
-    return Check(claim, all(good), told + (f"; not at {', '.join(failing)}" if failing else ""))
+    return Check(claim, all(good), told + (f"; fails for {', '.join(failing)}" if failing else ""))
 
 
 def _connected(claim: str, points: Sequence[Point]) -> Check:
@@ -90,10 +93,11 @@ def theory_section(theory: Theory) -> Section:
     table = ReportTable(
         "theory",
         "Claims of the appendix",
-        ["", "Simulation", "Measured"],
+        ["Claim", "Simulation", "Measured"],
         rows,
-        "Sampled by the permutation model as this package draws it. The claims hold for |V| → ∞; a "
-        "disagreement at a small |V| need not contradict them, one of a formula's value does.",
+        "Graphs are sampled with the permutation model of this package. The claims are about "
+        "|V| → ∞: a bound may fail for small |V| without contradicting them, but the value of a "
+        "formula should agree.",
         {place for place, c in enumerate(found) if not c.agrees},
         prose=True,
     )
@@ -105,7 +109,7 @@ def theory_section(theory: Theory) -> Section:
         _simple_figure(theory),
     ]
     wrong = sum(not c.agrees for c in found)
-    introduction = f"{len(found) - wrong} of {len(found)} statements agree with sampled graphs."
+    introduction = f"{len(found) - wrong} of {len(found)} claims agree with sampled graphs."
     return Section("theory", "Random regular graphs", introduction, [], [table], figures)
 
 
@@ -144,11 +148,11 @@ def _against_nodes(name: str, title: str, points: Sequence[Point], formula: str)
 
 def _connectivity_figure(theory: Theory) -> ReportFigure:
     kinds = (
-        ("simple as drawn", theory.connectivity),
+        ("drawn without repeats", theory.connectivity),
         ("repeats removed", theory.connectivity_removed),
     )
     text = (
-        "Share of graphs with r = 4 that have vertex connectivity 4, against nodes. "
+        "Share of graphs with r = 4 that have vertex connectivity 4, by number of nodes. "
         + "; ".join(
             f"{kind}: " + ", ".join(f"{p.measured:.0%} of {p.nodes} nodes" for p in points)
             for kind, points in kinds
@@ -164,7 +168,7 @@ def _connectivity_figure(theory: Theory) -> ReportFigure:
 
 
 def _simple_figure(theory: Theory) -> ReportFigure:
-    text = "Probability that a draw is simple, against the number of permutations. " + "; ".join(
+    text = "Probability that a drawn graph is simple, by number of permutations. " + "; ".join(
         f"{d.permutations}: measured {d.share:.4f}, exp(−(p² + p/2)) {d.limit:.4f}, "
         f"equation (6) {d.paper:.2g}"
         for d in theory.simple
@@ -190,16 +194,16 @@ def _simple_figure(theory: Theory) -> ReportFigure:
             ax.plot(x, values, "--", label=label)
         ax.set(yscale="log", xlabel="permutations p", ylabel="probability", xticks=x)
         draft.figure.legend(loc="outside lower left", ncols=2)
-    return ReportFigure("theory-simple", "Probability of being simple", draft.svg, text)
+    return ReportFigure("theory-simple", "Probability of a simple graph", draft.svg, text)
 
 
 def write_theory_page(theory: Theory, path: str | Path) -> Path:
-    """Write the page, with its tables and figures beside it."""
+    """Write the page, and its tables and figures as files next to it."""
     drawn = Section("rewiring", "Random rewiring", figures=[rewiring_figure()])
     return write_page(
         [theory_section(theory), drawn],
         path,
         "GRASS: theory and simulation",
-        "Formulas from the appendix of “Greener GRASS” beside sampled random regular graphs.",
+        "Formulas from the appendix of “Greener GRASS”, compared with sampled graphs.",
         files=Path(path).parent,
     )

@@ -1,4 +1,4 @@
-"""The page as a web application: its routes, and the model that answers them."""
+"""The page as a web application: its routes, and how a model answers them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from grass_gnn.serve.limits import Page, Refused, Turns, read_body, refusal
 from grass_gnn.serve.molecules import MoleculeView
 from grass_gnn.serve.views import View
 
-_CHUNK = 16  # rows that are predicted together; other requests get their turn in between
+_CHUNK = 16  # rows predicted together; other requests are handled in between
 
 
 def make_app(view: View, title: str, card: Sequence[tuple[str, str]], host: str) -> Page:
@@ -90,13 +90,13 @@ class _Site:
         return await self.turns.unless_closing(self._predict(request))
 
     async def _look(self, request: Request) -> Response:
-        # The body comes first: a client that does not send it must not take up a place.
+        # The body is read first: a slow client must not take up a place in the queue.
         body = await read_body(request, self.view.limits)
         try:
             asked = self.view.question.model_validate_json(body)
         except ValidationError as error:
-            where = ".".join(map(str, error.errors()[0]["loc"]))[:100] or "all of it"
-            raise GrassError(f"The request is not understood ({where}).") from None
+            where = ".".join(map(str, error.errors()[0]["loc"]))[:100] or "body"
+            raise GrassError(f"The request is not valid ({where}).") from None
         if asked.rewiring is not None and asked.rewiring >= self.view.rewirings:
             raise GrassError(f"There are only {self.view.rewirings} rewirings.")
         async with self.turns.admitted():
@@ -127,5 +127,5 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 async def _failure(request: Request, error: Exception) -> Response:
     if is_out_of_memory(error):
-        return refusal(500, "There is not enough memory for this request.")
+        return refusal(500, "Not enough memory for this request.")
     return refusal(500, "Something went wrong; see the terminal for details.")

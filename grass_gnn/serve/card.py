@@ -1,4 +1,4 @@
-"""The card of a model: what it was trained on, for what, and how well it did."""
+"""Model card of the served page: training data, target, task, test score and size."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from grass_gnn.tasks import METRICS
 
 
 def model_card(models: Sequence[TrainedModel], view: View) -> list[tuple[str, str]]:
-    """Names and values, in the order in which they are read."""
+    """Rows of the model card as (name, value)."""
     first = models[0]
     config, card = first.config, first.card
     try:
         facts = [
             ("Trained on", _training_data(card)),
             ("Target", f"{', '.join(view.names[:8])}{' …' if len(view.names) > 8 else ''}"),
-            ("Task", f"{config.task.kind}, a prediction for each {_unit(config.task.level, view)}"),
+            ("Task", f"{config.task.kind}, one prediction per {_unit(config.task.level, view)}"),
             ("Test score", _test_score(models)),
             ("Model", _size(models)),
-            ("Seed", ", ".join(str(model.card.get("seed", "not known")) for model in models)),
-            ("Spread", _spread(models, view) if config.task.level == "graph" else ""),
+            ("Seed", ", ".join(str(model.card.get("seed", "unknown")) for model in models)),
+            ("Error bars", _error_bars(models, view) if config.task.level == "graph" else ""),
         ]
     except GrassError:
         raise
@@ -46,7 +46,7 @@ def _training_data(card: dict[str, Any]) -> str:
     table = (data.get("origin") or {}).get("table")
     found = data.get("fingerprint") or {}
     named = found.get("name") not in (None, "graphs")
-    source = Path(table).name if table else (found["name"] if named else "graphs of one's own")
+    source = Path(table).name if table else (found["name"] if named else "your own graphs")
     sizes = [
         f"{size['graphs']:,} {SPLITS[split]}"
         for split, size in (found.get("splits") or {}).items()
@@ -59,19 +59,19 @@ def _training_data(card: dict[str, Any]) -> str:
 
 
 def _test_score(models: Sequence[TrainedModel]) -> str:
-    """The score that each run kept, of predictions averaged over its rewirings."""
+    """Test score stored with each run, for predictions averaged over rewirings."""
     tests = []
     for model in models:
         path = None if model.folder is None else model.folder / "results.json"
         if path is None or not path.is_file():
-            return "not kept with the weights"
+            return "not stored with the weights"
         tests.append(read_json(path)["test"])
     count = max(int(key) for key in tests[0]["averaged"])
     values = [float(test["averaged"][str(count)]) for test in tests]
     metric = METRICS[tests[0]["metric"]].title
     told = f"{metric} {number(statistics.fmean(values))}"
     if len(values) > 1:
-        return f"{told} ± {number(statistics.stdev(values), 2)}, mean and s.d. of the models alone"
+        return f"{told} ± {number(statistics.stdev(values), 2)}, mean and s.d. of the single models"
     low, high = tests[0]["averaged_interval"]
     return f"{told} (95 % interval {number(low)} to {number(high)}), {count} rewirings averaged"
 
@@ -86,7 +86,7 @@ def _size(models: Sequence[TrainedModel]) -> str:
     )
 
 
-def _spread(models: Sequence[TrainedModel], view: View) -> str:
+def _error_bars(models: Sequence[TrainedModel], view: View) -> str:
     several = " of each model, and over models" if len(models) > 1 else ""
     told = f"standard deviation over {view.rewirings} rewirings{several}"
-    return f"{told}; {view.calibration_note or 'not calibrated, so no error estimate by itself'}"
+    return f"{told}; {view.calibration_note or 'not calibrated, so not an error estimate'}"

@@ -1,4 +1,4 @@
-"""Questions about graphs that are no molecules: those of the run's own data, drawn."""
+"""The view for models of other graphs: drawings and predictions for the graphs of their data."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class GraphView:
 
     Args:
         model: The trained model.
-        rewirings: How many to average over.
-        limits: How large a graph may be.
-        data: Folder with the raw files of a benchmark; where the run found them if not given.
-        progress: Told what is done, where the data must be prepared first.
+        rewirings: Number of rewirings to average over.
+        limits: Largest graph.
+        data: Folder with the raw files of a benchmark; by default, the one used in training.
+        progress: Reports progress while data are prepared.
     """
 
     kind = "graphs"
@@ -65,7 +65,7 @@ class GraphView:
         try:
             self._splits = find_data(model, data, progress).splits
         except GrassError as problem:
-            self.problem = f"There is no graph to draw: {problem}"
+            self.problem = f"There are no graphs to draw: {problem}"
         self._places = lru_cache(maxsize=32)(self._place)
 
     @property
@@ -78,15 +78,15 @@ class GraphView:
         ]
 
     def close(self) -> None:
-        """Nothing to close: graphs are drawn in this process."""
+        """Do nothing: graphs are drawn in this process."""
 
     def warm_up(self) -> None:
-        """Draw a graph, if there is one, so that everything that happens at first use has."""
+        """Draw a graph, if there is one, to speed up the first request."""
         with suppress(GrassError):
             self.look(GraphQuestion(rewiring=0))
 
     def look(self, asked: GraphQuestion) -> dict[str, Any]:
-        """A graph drawn with its attention, and what the model says about it."""
+        """A drawing of a graph with its attention and predictions."""
         graph = self._graph(asked)
         one, config = asked.rewiring, self.model.config
         explanation = explain_packed(
@@ -119,7 +119,8 @@ class GraphView:
         nodes = int(dataset.graph_ptr[asked.number + 1] - dataset.graph_ptr[asked.number])
         if nodes > self.limits.nodes:
             raise Refused(
-                413, f"This graph has {nodes:,} nodes: up to {self.limits.nodes:,} are drawn."
+                413,
+                f"This graph has {nodes:,} nodes; at most {self.limits.nodes:,} can be drawn.",
             )
         # Without its mask: predictions of all nodes are shown, not only those that are scored.
         return replace(dataset.part(asked.number, asked.number + 1), mask_name=None)
@@ -128,13 +129,13 @@ class GraphView:
         self, graph: PackedDataset, explanation: Explanation, shown: Tensor
     ) -> list[dict[str, str]]:
         pairs = explanation.pairs()
-        facts = {"nodes": f"{graph.num_nodes:,}", "joined pairs": f"{len(pairs):,}"}
+        facts = {"nodes": f"{graph.num_nodes:,}", "connected pairs": f"{len(pairs):,}"}
         if (target := graph.tensors.get("y")) is not None:
             facts |= self._truth(target, shown)
         return [{"name": name, "value": value} for name, value in facts.items()]
 
     def _truth(self, target: Tensor, shown: Tensor) -> dict[str, str]:
-        """What is known of a graph, or how well its nodes or edges are predicted."""
+        """True values of a graph, or the score of its nodes or edges."""
         task = self.task
         if task.level == "graph":
             known = list(task.true_values(self.names, target).items())[:10]
@@ -144,7 +145,7 @@ class GraphView:
             }
         if task.classes is not None:
             right = int((task.decide(shown) == target).sum())
-            return {f"{task.level}s predicted right": f"{right:,} of {len(shown):,}"}
+            return {f"{task.level}s predicted correctly": f"{right:,} of {len(shown):,}"}
         return {METRICS[task.metric].title: number(task.score(shown, target.float()))}
 
     def _classes(self) -> list[dict[str, str]]:
@@ -170,7 +171,7 @@ class GraphView:
         return file.getvalue()
 
     def _place(self, split: str, graph: int) -> np.ndarray:
-        """Places of nodes [n, 2], the same under every rewiring."""
+        """Node positions [n, 2], the same for every rewiring."""
         dataset = self._splits[split].part(graph, graph + 1)
         pairs = {(min(i, j), max(i, j)) for i, j in dataset.tensors["edge_index"].tolist()}
         return layout(dataset.num_nodes, sorted(pairs))

@@ -1,4 +1,4 @@
-"""What the page accepts: whose requests, how large, how often, and how many at a time."""
+"""Limits of the page: origin, size, rate and number of simultaneous requests."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Largest requests, and how many there may be."""
+    """Limits on the size and number of requests."""
 
     body: int = 2_000_000  # bytes of a request
     rows: int = 500  # of a table
     atoms: int = 300  # of a molecule
     nodes: int = 400  # of a graph to draw
     questions: int = 240  # requests per minute and client
-    waiting: int = 8  # requests that are being answered or wait for their turn
+    waiting: int = 8  # requests in progress or in the queue
     body_seconds: float = 20.0  # for the body of a request to arrive
 
 
@@ -115,7 +115,7 @@ class Page:
             del self._times[other]
         times = self._times.setdefault(client, deque(maxlen=most))
         if len(times) == most and now - times[0] < 60:
-            return refusal(429, f"More than {most} requests within a minute: wait a little.")
+            return refusal(429, f"More than {most} requests within a minute: try again later.")
         times.append(now)
         return None
 
@@ -158,10 +158,10 @@ async def read_body(request: Request, limits: Limits) -> bytes:
 
 
 class Turns:
-    """Runs functions in a thread, one at a time: each may use all cores, and memory is bounded.
+    """Runs functions in a thread, one at a time: each can use all cores, and memory is bounded.
 
     Args:
-        waiting: Requests that may be answered or wait for their turn; others are refused.
+        waiting: Maximum number of requests in progress or in the queue; others are refused.
     """
 
     def __init__(self, waiting: int) -> None:

@@ -70,7 +70,7 @@ function addRewirings(card, row, answer, question, all) {
     find(".paper", card).classList.add("waiting");
     try {
       const found = rewiring === null ? all : await look({ ...question, rewiring }, URGENT);
-      if (card.dataset.rewiring !== String(rewiring ?? "")) return; // another was chosen meanwhile
+      if (card.dataset.rewiring !== String(rewiring ?? "")) return; // another one was chosen in the meantime
       const words = rewiring === null ? "attention per bond" : `rewiring ${rewiring + 1}: added edges dashed`;
       showPicture(card, found, `${nameOf(row)}, ${words}`);
       if (rewiring === null) {
@@ -181,7 +181,7 @@ function makeLines(row, answer, columns) {
         const card = makeCard(row, answer);
         whole.append(card);
         details.append(whole);
-        card.dispatchEvent(new Event("insight")); // it was asked for, whether it is in sight or not
+        card.dispatchEvent(new Event("insight")); // requested explicitly, visible or not
       });
       cell.append(button);
     } else {

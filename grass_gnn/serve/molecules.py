@@ -1,4 +1,4 @@
-"""Predictions and pictures of molecules that are pasted or dropped into the page."""
+"""The view for molecules: predictions and pictures of pasted SMILES or uploaded tables."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Sheet:
 
         Args:
             body: The content of a file, or pasted text.
-            is_table: Whether the first line is a header. If it names a SMILES column, it is one
-                in any case.
+            is_table: Whether the first line is a header; a line that names a SMILES column always
+                is.
             schema: Columns that the model needs.
             most: Maximum number of rows.
 
@@ -115,7 +115,7 @@ def _table_rows(text: str, most: int) -> tuple[list[str], list[Row]]:
         try:
             table = open_table(path)
             return table.columns, list(islice(table, most + 1))
-        except GrassError as error:  # the user does not know our temporary file
+        except GrassError as error:  # do not show the temporary path
             raise GrassError(str(error).replace(f"The file {path}", "The table")) from None
 
 
@@ -134,8 +134,8 @@ class MoleculeQuestion(BaseModel):
 class MoleculeView:
     """Predicts and draws molecules, with the results of ``grass-gnn predict --deterministic``.
 
-    The rewirings of a molecule depend on the molecule alone, so that the picture of its third
-    rewiring belongs to its third prediction.
+    The rewirings of a molecule depend only on the molecule, so each picture of a rewiring matches
+    the prediction for that rewiring.
 
     Args:
         models: One trained model, or several whose predictions are averaged.
@@ -155,7 +155,7 @@ class MoleculeView:
         self.task, self.schema = self.ensemble.task, self.ensemble.schema
         self.names = self.task.output_names(self.schema.targets, self.schema.classes)
         similar = self.ensemble.similarity is not None
-        # Molecules are read and laid out in a worker process, which a crash of RDKit ends alone.
+        # Molecules are parsed and drawn in a worker process, so that a crash of RDKit ends only it.
         reader = MoleculeReader(
             self.schema.features, True, fingerprints=similar, max_atoms=limits.atoms
         )
@@ -168,7 +168,7 @@ class MoleculeView:
         self._drawing_pool.close()
 
     def warm_up(self) -> None:
-        """Draw one molecule, so that everything that happens at first use has happened."""
+        """Draw one molecule, to speed up the first request."""
         self.look(MoleculeQuestion(smiles="CCO", descriptors=["0"] * len(self.schema.descriptors)))
 
     def read(self, body: bytes, is_table: bool) -> Sheet:
@@ -215,7 +215,7 @@ class MoleculeView:
         }
 
     def look(self, asked: MoleculeQuestion) -> dict[str, Any]:
-        """A picture of a molecule with its attention; for all rewirings, also their predictions."""
+        """A picture of a molecule with its attention, and the predictions of all rewirings."""
         (molecule,) = self._drawing_pool.read([asked.smiles])
         if not isinstance(molecule, Molecule):
             raise GrassError(f"The molecule cannot be read: {molecule}.")

@@ -33,7 +33,7 @@ async function ask(path, body) {
 
 const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
-/* Pictures are requested one after the other: first what somebody clicked on, then plain structures, then attention. */
+/* Pictures are requested one at a time: first what the user clicked on, then plain structures, then attention. */
 const [URGENT, PLAIN, ATTENTION] = [0, 1, 2];
 const waiting = [];
 let drawing = false;
@@ -106,4 +106,4 @@ function showPicture(card, answer, words) {
   find(".facts", card).textContent = `${range}Share of all attention: ${answer.kinds}.`;
 }
 
-find("#card").open = innerWidth > 600; // on a phone, the question comes first
+find("#card").open = innerWidth > 600; // on a phone, the form comes first

@@ -21,7 +21,7 @@ WAITING_CONNECTIONS = 32  # clients that have not sent a whole request yet
 
 @dataclass(frozen=True)
 class Address:
-    """A listening socket, so that the port is ours before its address is printed."""
+    """A listening socket, bound before its address is printed."""
 
     listener: socket.socket
     host: str
@@ -58,16 +58,17 @@ class Address:
 class Connection(H11Protocol):
     """uvicorn's connection, closed when a client takes too long to send a request.
 
-    uvicorn itself has a time-out for idle connections after their first response only. The number
-    of connections without a complete request is limited as well: one too many closes the oldest
-    one of the client that has most of them, so that slow clients cannot keep others out.
+    uvicorn only has a time-out for idle connections after their first response. The number of
+    connections without a complete request is limited as well: beyond the limit, the oldest
+    connection of the client with the most of them is closed, so that slow clients cannot keep
+    others out.
     """
 
     _deadline: asyncio.TimerHandle | None = None
-    _since = 0.0  # when the client began to be waited for
+    _since = 0.0  # when waiting for the client began
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request; close another connection if too many wait for theirs."""
+        """Wait for a request; close another connection if too many are waiting."""
         super().connection_made(transport)
         self._since = self.loop.time()
         self._watch()
@@ -109,7 +110,7 @@ class Connection(H11Protocol):
         return self.client[0] if self.client else ""
 
     def _watch(self) -> None:
-        """Start the time-out while there are no headers; bodies have one of their own."""
+        """Start the time-out for headers, or cancel it; bodies have a separate one."""
         waits = self.conn.their_state is h11.IDLE
         if waits and self._deadline is None:
             self._deadline = self.loop.call_later(REQUEST_SECONDS, self._close)
@@ -123,7 +124,7 @@ class Connection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """Lets the page answer the requests in progress before connections are closed."""
+    """Lets the page refuse the requests in progress before connections are closed."""
 
     def __init__(self, config: uvicorn.Config, page: Page) -> None:
         super().__init__(config)

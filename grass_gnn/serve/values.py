@@ -1,4 +1,4 @@
-"""Predictions as people read them: names, numbers with their spread, probabilities."""
+"""Predictions formatted for the page: names, values with error bars, probabilities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grass_gnn.evaluation.explain import Explanation, attention_range, shares_te
 from grass_gnn.report.table import number, with_spread
 from grass_gnn.tasks import Task
 
-SPLITS = {"test": "test", "val": "validation", "train": "training"}  # as people call them
+SPLITS = {"test": "test", "val": "validation", "train": "training"}  # as shown on the page
 Z95 = 1.96  # half the width of a Gaussian 95 % interval, in standard deviations
 MOST_SHOWN = 12  # outputs of one prediction on the page
 
@@ -40,12 +40,12 @@ def show(
 
 
 def picture(svg: str) -> str:
-    """An SVG as the address of an image: as an image, nothing in it can run."""
+    """An SVG as a data URL: scripts do not run in images."""
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def attention_facts(explanation: Explanation) -> dict[str, Any]:
-    """The numbers of a picture's legend; a graph without edges has no range."""
+    """Numbers for the legend of a picture; a graph without edges has no range."""
     least, most = (number(value, 2) for value in attention_range(explanation))
     return {
         "range": f"{least} to {most}" if explanation.pairs() else "",

@@ -1,4 +1,4 @@
-"""Which view fits a model: molecules where it knows how to read them, else graphs of its data."""
+"""Choose the view for a model: molecules if it was trained on SMILES, else its own graphs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def open_view(
     data: Path | None = None,
     progress: Progress = silent,
 ) -> View:
-    """The view of a model, or of an ensemble on molecules.
+    """The view of a model, or of an ensemble of molecule models.
 
     Args:
         models: The models.
-        rewirings: How many to average over.
-        limits: How much is accepted.
-        data: Folder with the raw files of a benchmark, for graphs that are no molecules.
-        progress: Told what is done, where data must be prepared first.
+        rewirings: Number of rewirings to average over.
+        limits: Largest requests.
+        data: Folder with the raw files of a benchmark, for models of other graphs.
+        progress: Reports progress while data are prepared.
     """
     limits = limits or Limits()
     if TableSchema.from_card(models[0].card) is None:

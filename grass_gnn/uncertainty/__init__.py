@@ -1,4 +1,4 @@
-"""How far predictions can be trusted: ensembles, calibration, similarity to the training set."""
+"""Uncertainty of predictions: ensembles, calibration, similarity to the training set."""
 
 from grass_gnn._lazy import lazy_names
 

@@ -52,8 +52,8 @@ def fit_scale(z: np.ndarray) -> float:
 def calibration_error(task: ProbabilityTask, probability: Tensor, target: Tensor) -> float:
     """Expected calibration error: |confidence − accuracy|, averaged over 15 bins.
 
-    For classes the confidence is the probability of the likeliest one; for labels (all of them
-    together) it is the probability that the label is true.
+    For classes the confidence is the probability of the most likely class; for labels (pooled) it
+    is the probability that the label is true.
 
     Args:
         task: The task, which has classes or labels.
@@ -72,7 +72,7 @@ def with_temperature(task: Task | type[Task], probability: Tensor, temperature: 
 
 
 def fit_temperature(task: ProbabilityTask, probability: Tensor, target: Tensor) -> float:
-    """The temperature of least log loss; arguments as in :func:`calibration_error`."""
+    """The temperature with the lowest log loss; arguments as in :func:`calibration_error`."""
     from scipy.optimize import minimize_scalar
 
     exact = probability.double()
@@ -156,7 +156,7 @@ class Calibration(Section):
 
     @property
     def factors(self) -> str:
-        """What it changes, in a few words."""
+        """A short description of the calibration."""
         if self.probabilities is not None:
             return f"probabilities calibrated by temperature {self.probabilities.temperature:.3g}"
         shown = ", ".join(f"× {one.scale:.3g} for {one.target}" for one in self.targets[:3])
@@ -199,5 +199,5 @@ def find_calibration(models: Sequence[TrainedModel]) -> tuple[Calibration | None
             raise GrassError(f"The file {path} is damaged: calibrate again, or remove it.")
         if found.models == checksums(models):
             return found, ""
-        reason = f"{path} was made for other models and is not applied"
+        reason = f"{path} belongs to other models and is not applied"
     return None, reason

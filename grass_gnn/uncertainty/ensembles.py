@@ -1,4 +1,4 @@
-"""Run folders as they are named on the command line: one model each, or those of all folds."""
+"""Ensembles: several runs, or the folds of a cross-validation, whose predictions are averaged."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from grass_gnn.uncertainty.calibration import Calibration
 from grass_gnn.uncertainty.similarity import SimilarityReference
 
 _MOST_FOLDS = 1000
-FOLDS = "folds.csv"  # in the folder of a cross-validation: the fold of each row
-CROSS_VALIDATION = "cross_validation.json"  # its summary, when all folds are done
+FOLDS = "folds.csv"  # the fold of each row, in the folder of a cross-validation
+CROSS_VALIDATION = "cross_validation.json"  # its summary, written when all folds are finished
 
 
 def run_folders(folder: str | Path) -> list[Path]:
-    """The folder of a run, or those of a cross-validation's folds."""
+    """The folder of a run, or the folders of all folds of a cross-validation."""
     folder = Path(folder)
     if (folder / CROSS_VALIDATION).is_file():
         summary = read_json(folder / CROSS_VALIDATION)
         runs = summary.get("runs") if isinstance(summary, dict) else None
-        # Bare names: a summary of a stranger's leads nowhere else.
+        # Bare names only, so that an untrusted file cannot point elsewhere.
         if not isinstance(runs, list) or not all(re.fullmatch(r"fold-\d+", str(r)) for r in runs):
-            raise GrassError(f"The file {folder / CROSS_VALIDATION} is damaged: it names no folds.")
+            raise GrassError(f"The file {folder / CROSS_VALIDATION} is damaged: it lists no folds.")
         if len(set(runs)) < len(runs) or len(runs) > _MOST_FOLDS:
             raise GrassError(
-                f"The file {folder / CROSS_VALIDATION} is damaged: it names {len(runs):,} folds."
+                f"The file {folder / CROSS_VALIDATION} is damaged: it lists {len(runs):,} folds."
             )
         return [folder / run for run in runs]
     if (folder / FOLDS).is_file():
@@ -49,17 +49,17 @@ def run_folders(folder: str | Path) -> list[Path]:
 def load_models(
     folders: Sequence[str | Path], device: str | torch.device | None = None
 ) -> list[TrainedModel]:
-    """Load the models of run folders; the folder of a cross-validation stands for all its folds."""
+    """Load the models of run folders, including all folds of a cross-validation."""
     return [load_model(run, device) for folder in folders for run in run_folders(folder)]
 
 
 class Spread(NamedTuple):
-    """Predictions of an ensemble [M, outputs] each: variances of the two kinds add up."""
+    """Predictions of an ensemble and the two parts of their std, [M, outputs] each."""
 
     mean: Tensor
     std: Tensor  # √(rewirings² + models²)
-    rewirings: Tensor  # the models' own spread over rewirings, its quadratic mean
-    models: Tensor  # of the models' means
+    rewirings: Tensor  # std over rewirings, root mean square over models
+    models: Tensor  # std over the models' means
 
     def row(self, number: int) -> Spread:
         """The prediction of one graph [outputs] each."""
@@ -67,7 +67,7 @@ class Spread(NamedTuple):
 
 
 def combine(predictions: Sequence[Prediction]) -> Spread:
-    """What several models predict, as one."""
+    """Combine the predictions of several models."""
     means = torch.stack([one.mean for one in predictions])  # [models, M, outputs]
     own = torch.stack([one.std for one in predictions]).square().mean(dim=0).sqrt()
     between = means.std(dim=0, correction=0)
@@ -75,11 +75,11 @@ def combine(predictions: Sequence[Prediction]) -> Spread:
 
 
 class Ensemble:
-    """Trained models that answer the same question about molecules.
+    """Trained models of molecules with the same targets, whose predictions are averaged.
 
     Args:
         models: The models; their run folders must be known.
-        calibration: What is applied to their predictions.
+        calibration: Calibration to apply to their predictions.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Ensemble:
         for model, schema in zip(models, schemas, strict=True):
             if schema != self.schema or model.config.task.kind != self.task.name:
                 raise GrassError(
-                    f"The model in {model.folder} has other columns or targets than the one in "
+                    f"The model in {model.folder} has different columns or targets from the one in "
                     f"{models[0].folder}: an ensemble needs the same."
                 )
 
     @cached_property
     def similarity(self) -> SimilarityReference | None:
-        """Training molecules of the first model, if its run kept them."""
+        """Training molecules of the first model, if its run saved them."""
         first = self.models[0]
         checksum = first.card.get("similarity_sha256")
         if checksum is None or first.folder is None:
@@ -131,9 +131,9 @@ class Ensemble:
         return Spread(self.calibration.mean(found.mean), *stds)
 
     def samples(self, graph: CheckedGraph, rewirings: int) -> Tensor:
-        """What each rewiring of a graph predicts, before calibration [rewirings, outputs].
+        """Predictions for each rewiring of a graph, before calibration [rewirings, outputs].
 
-        The rewirings follow from the graph alone; models are averaged.
+        The rewirings depend only on the graph; models are averaged.
         """
         found = [
             model.sample_packed(pack_checked([graph], model.config), rewirings, deterministic=True)
@@ -143,7 +143,7 @@ class Ensemble:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns that predictions are written to."""
+        """Names of the columns added to a table of predictions."""
         targets, classes = self.schema.targets, self.schema.classes
         names = self.task.answer_columns(targets)
         for value, spread in self.task.output_columns(targets, classes):

@@ -58,21 +58,21 @@ def draw_coverage(
                 axes.fill_between(LEVELS, LEVELS, observed, color=color, alpha=0.13, lw=0)
                 axes.plot(LEVELS, observed, color=color, lw=1.8, label=f"{what}: area {area:.3f}")
             axes.set_title(f"{name} ({len(z):,} rows)", loc="left")
-            across = "confidence\n(above the line: too cautious; below: too sure)"
-            _finish(axes, across, "fraction of errors within")
+            across = "confidence\n(above the diagonal: underconfident; below: overconfident)"
+            _finish(axes, across, "fraction of errors within the interval")
         _save(figure, path)
 
 
 def draw_reliability(
     task: ProbabilityTask, probability: Tensor, target: Tensor, temperature: float, path: Path
 ) -> None:
-    """Write a PNG with the accuracy of predictions of each probability.
+    """Write a PNG with the accuracy as a function of the predicted probability.
 
     Args:
         task: The task, which has classes or labels.
-        probability: Of classes or labels [M, outputs].
+        probability: Probabilities of classes or labels [M, outputs].
         target: Classes [M], or labels [M, outputs].
-        temperature: That of the second curve.
+        temperature: Temperature of the second curve.
         path: The file.
     """
     with matplotlib.rc_context(_STYLE):

@@ -86,7 +86,7 @@ class SimilarityReference:
             or 8 * bits.size(1) != FINGERPRINT_BITS
             or not len(bits)
         ):
-            raise GrassError(f"The file {path} is damaged: it holds no fingerprints.")
+            raise GrassError(f"The file {path} is damaged: it contains no fingerprints.")
         return cls(np.unpackbits(bits.numpy(), axis=1), threshold)
 
 

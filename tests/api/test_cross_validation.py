@@ -53,7 +53,7 @@ def test_groups_stay_together_and_are_balanced():
     for name in "abcd":
         assert len({fold for fold, own in zip(found, groups, strict=True) if own == name}) == 1
     assert sorted(Counter(found).values()) == [25, 25, 30]
-    with pytest.raises(GrassError, match="2 groups of one scaffold are too few"):
+    with pytest.raises(GrassError, match="2 scaffold groups are too few"):
         group_folds(["a", "b", "b"], 3)
 
 

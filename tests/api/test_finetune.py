@@ -161,4 +161,4 @@ def test_what_cannot_be_tuned_is_one_sentence(run, molecules, tmp_path, capsys):
     data = [ring(5, y=torch.tensor([1.0])) for _ in range(12)]
     grass_gnn.fit(data, tmp_path / "graphs", settings=TINY | {"training.epochs": 1})
     assert main(["finetune", str(tmp_path / "graphs"), *command[2:], str(out)]) == 1
-    assert "needs a model of molecules" in capsys.readouterr().err
+    assert "was not trained on molecules" in capsys.readouterr().err

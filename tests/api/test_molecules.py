@@ -124,7 +124,7 @@ def test_reading_in_processes_gives_the_same_in_order():
 
 
 def test_reasons():
-    for text, words in (("C(C)(C)(C)(C)C", "not possible"), ("C" * 2000, "2,000 atoms")):
+    for text, words in (("C(C)(C)(C)(C)C", "molecule is not valid"), ("C" * 2000, "2,000 atoms")):
         with pytest.raises(UnreadableMolecule, match=words):
             parse(text)
 

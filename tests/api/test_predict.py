@@ -35,7 +35,7 @@ HOSTILE = [  # SMILES, and a word of the reason; none for a row that has a value
     ("nan", "not valid"),
     ("smiles", "not valid"),
     ("c1ccccc", "not valid"),
-    ("C(C)(C)(C)(C)C", "not possible"),
+    ("C(C)(C)(C)(C)C", "molecule is not valid"),
     ("[U]", None),
     ("*CC*", None),
     ("C" + "(" * 500, "not valid"),

@@ -107,7 +107,7 @@ def test_a_read_only_folder_will_do(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_folder_is_said_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(GrassError, match=r"There is no folder .*nowhere to read zinc from\."):
         load_benchmark("zinc", tmp_path / "nowhere")
-    with pytest.raises(GrassError, match=r"does not hold zinc: .*train\.pickle is missing\."):
+    with pytest.raises(GrassError, match=r"does not contain zinc: .*train\.pickle is missing\."):
         load_benchmark("zinc", tmp_path)
     write_coco_sp(tmp_path)
     os.remove(tmp_path / "coco-sp" / "raw" / "val.pickle")
@@ -115,7 +115,7 @@ def test_what_is_wrong_with_a_folder_is_said_in_a_sentence(tmp_path: Path) -> No
         load_benchmark("coco-sp", tmp_path)
     write_coco_sp(tmp_path / "a")
     write_coco_sp(tmp_path / "b")
-    with pytest.raises(GrassError, match="holds coco-sp more than once"):
+    with pytest.raises(GrassError, match="contains coco-sp more than once"):
         load_benchmark("coco-sp", tmp_path)
     with pytest.raises(GrassError, match="There is no dataset 'zink'; did you mean 'zinc'"):
         load_benchmark("zink")

@@ -184,7 +184,7 @@ def test_no_part_is_without_a_training_node() -> None:
     batches = list(loader(config(), graph))
     assert [int(batch.mask.sum()) for batch in batches] == [1, 1, 1]
     graph.train_mask[:] = False
-    with pytest.raises(GrassError, match="No node of the graph is a training node"):
+    with pytest.raises(GrassError, match="The graph has no training nodes"):
         loader(config(), graph)
 
 

@@ -158,7 +158,7 @@ def test_theory_page_says_where_formula_and_simulation_disagree(tmp_path):
     verdicts = [check.agrees for check in checks(made_up_theory())]
     assert verdicts == [True] * 5 + [False, True, True] + [False, False, True]
     page = write_theory_page(made_up_theory(), tmp_path / "theory.html").read_text("utf-8")
-    assert "8 of 11 statements agree" in page and "equation (6)" in page
+    assert "8 of 11 claims agree" in page and "equation (6)" in page
 
 
 @pytest.mark.parametrize("width", [375, 1100])

@@ -30,11 +30,11 @@ def hostile_packed(folder: Path, change: dict[str, Any]) -> Path:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"edge_index": (0, 255)}, "an edge leads to a node that is not there"),
-        ({"x": (0, 200)}, "x holds a category that is not there"),
-        ({"graph_ptr": (1, -5)}, "graph_ptr does not go up from 0"),
-        ({"graph_ptr": (3, 10**12)}, "look otherwise"),
-        ({"edge_ptr": (0, 3)}, "edge_ptr does not go up from 0"),
+        ({"edge_index": (0, 255)}, "an edge points to a node that does not exist"),
+        ({"x": (0, 200)}, "x contains a category that does not exist"),
+        ({"graph_ptr": (1, -5)}, "graph_ptr does not increase from 0"),
+        ({"graph_ptr": (3, 10**12)}, "is unexpected or has a wrong"),
+        ({"edge_ptr": (0, 3)}, "edge_ptr does not increase from 0"),
         ({"transition": (0, float("nan"))}, "transition is not finite"),
         ({"transition": (0, -1.0)}, "a probability is negative"),
     ],

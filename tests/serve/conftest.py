@@ -63,7 +63,7 @@ def run(write_run):
 
 @pytest.fixture(scope="module")
 def graph_run(tmp_path_factory):
-    """Write a run on graphs of one's own, with its data."""
+    """Write a run on custom graphs, with its data."""
 
     def write(sizes=(7, 9, 11), **changes):
         settings = {name.replace("__", "."): value for name, value in changes.items()}

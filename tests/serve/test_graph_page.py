@@ -55,7 +55,7 @@ def test_nodes_are_coloured_by_what_is_predicted(graph_run, open_page):
     one = data.part(2, 3)
     best = model.sample_packed(one, 2, deterministic=True)[1].argmax(dim=1)
     right = int((best == one.tensors["y"].long()).sum())
-    assert facts_of(answer)["nodes predicted right"] == f"{right} of 11"
+    assert facts_of(answer)["nodes predicted correctly"] == f"{right} of 11"
     colors = [row["color"] for row in answer["classes"]]
     svg = drawing(answer).lower()
     for place, color in enumerate(colors):
@@ -69,7 +69,7 @@ def test_graphs_that_cannot_be_drawn_have_a_reason(graph_run, open_page):
     large = client.post("/look", json={"number": 1})
     assert (large.status_code, large.json()["error"]) == (
         413,
-        "This graph has 9 nodes: up to 8 are drawn.",
+        "This graph has 9 nodes; at most 8 can be drawn.",
     )
     assert client.post("/look", json={"number": 3}).json()["error"] == (
         "Graphs are numbered from 0 to 2."
@@ -78,7 +78,7 @@ def test_graphs_that_cannot_be_drawn_have_a_reason(graph_run, open_page):
     assert client.post("/predict", content="CCO").status_code == 404
     shutil.rmtree(folder / "data")
     empty = open_page(folder)
-    assert "There is no graph to draw: The prepared data of this run" in empty.get("/").text
+    assert "There are no graphs to draw: The prepared data of this run" in empty.get("/").text
     assert empty.post("/look", json={}).status_code == 400
 
 

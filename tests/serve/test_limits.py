@@ -97,7 +97,7 @@ def test_questions_that_make_no_sense_have_an_answer(run, open_page):
     for body in (b"", b"{", b"[]", b'{"smiles": 1}', b'{"smiles": "C", "rewiring": -1}'):
         answer = client.post("/look", content=body)
         assert answer.status_code == 400
-        assert answer.json()["error"].startswith("The request is not understood")
+        assert answer.json()["error"].startswith("The request is not valid")
     far = client.post("/look", json={"smiles": "C", "rewiring": 3})
     assert "3 rewirings" in far.json()["error"]
 

@@ -43,7 +43,7 @@ def public_names(package: str) -> dict[str, str]:
 
 
 def _defined(origin: str, package: str) -> str:
-    """Follow a name that another package imports in turn."""
+    """Follow a name through packages that re-export it."""
     module, _, name = origin.rpartition(".")
     is_package = (ROOT / module.replace(".", "/") / "__init__.py").exists()
     return public_names(module).get(name, origin) if is_package and module != package else origin

@@ -1,4 +1,4 @@
-"""Links of Markdown text (outside of code), and tables."""
+"""Links in Markdown text (outside code), and Markdown tables."""
 
 import re
 from collections.abc import Callable, Iterator

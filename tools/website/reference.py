@@ -20,7 +20,7 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write what has changed."""
+    """Write the pages that have changed."""
     for path, text in pages().items():
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")

@@ -21,7 +21,7 @@ IN_NAVIGATION = {
 }
 ELSEWHERE_ON_SITE = {"README.md": "index.md"}
 SHOWN_AS_THEY_ARE = (".md", ".png", ".svg", ".jpg", ".html")
-# Settings and commands are what people search for; sources and results are linked, not searched.
+# Rank settings and commands first in searches; sources and results are linked but not indexed.
 SEARCH = {
     "configuration.md": {"boost": 4},
     "commands.md": {"boost": 3},
@@ -32,14 +32,14 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".cff": "yaml", 
 
 
 def repository_path(page: str, target: str) -> Path:
-    """The file or folder that a link of a page (both as in the repository) leads to."""
+    """The file or folder in the repository that a link on a page points to."""
     path = (ROOT / page).parent / target.partition("#")[0]
     path = path.resolve() if target[0] != "#" else ROOT / page
     return path / "README.md" if (path / "README.md").is_file() else path
 
 
 def site_uri(path: Path) -> str:
-    """Where a file or folder of the repository is among the sources of the site."""
+    """Path of a file or folder of the repository within the sources of the site."""
     if path.is_relative_to(DOCS):
         uri = path.relative_to(DOCS).as_posix()
         return f"{uri.removesuffix('.ipynb')}.md" if uri.endswith(".ipynb") else uri

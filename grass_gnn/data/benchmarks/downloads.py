@@ -1,8 +1,8 @@
-"""Downloads: resumed after an interruption, checked, and unpacked safely.
+"""Downloads: resumed after interruptions, verified, and unpacked safely.
 
-An interrupted download leaves a part, which the next one resumes if the file on the server is still
-the same. Files are compared with their SHA-256 where one is known. Only the expected files are
-taken from an archive, by their bare names: paths in the archive are ignored.
+An interrupted download is resumed if the file on the server has not changed. Files are verified
+against their SHA-256 if it is known. Only the expected files are extracted from an archive, by
+their bare names; paths in the archive are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from grass_gnn.files import write_text
 from grass_gnn.progress import Progress, silent
 
 LARGEST_FILE = 16 << 30  # bytes of a download, or of a file in an archive: COCO-SP has 5 GB
-_TRIES = 5  # in a row without a new byte
+_TRIES = 5  # attempts in a row without a new byte
 _TIMEOUT = 60  # seconds of silence
 _CHUNK = 1 << 20
 # Errors of damaged archives. RuntimeError: encrypted, or compressed in an unknown way; OSError:
@@ -91,14 +91,16 @@ def fetch(source: Source, folder: Path, progress: Progress = silent) -> Path:
             try:
                 if _continue(source, part, progress):
                     break
-                problem = "the connection broke off"
+                problem = "the connection was interrupted"
             except urllib.error.HTTPError as error:
                 if (
                     error.code == 416 and before
                 ):  # the part is longer than the file, so it belongs to another one
                     part.unlink()
                     continue
-                raise BrokenDownloadError(f"the server says {error.code} {error.reason}") from error
+                raise BrokenDownloadError(
+                    f"the server answered {error.code} {error.reason}"
+                ) from error
             except (OSError, HTTPException) as error:
                 problem = first_line(error)
             grown = part.is_file() and part.stat().st_size > before
@@ -113,7 +115,7 @@ def fetch(source: Source, folder: Path, progress: Progress = silent) -> Path:
 
 
 def _continue(source: Source, part: Path, progress: Progress) -> bool:
-    """Download the rest of a part; whether the file is complete afterwards."""
+    """Download the rest of a file; return whether it is complete afterwards."""
     version = part.with_suffix(".version")  # the server's ETag or date of the file
     known = version.read_text("utf-8") if version.is_file() and part.is_file() else ""
     start = part.stat().st_size if known else 0
@@ -130,7 +132,7 @@ def _continue(source: Source, part: Path, progress: Progress) -> bool:
         length = answer.headers.get("Content-Length")
         total = start + int(length) if length is not None and length.isdigit() else None
         if (total or 0) > LARGEST_FILE:
-            raise BrokenDownloadError(f"{total:,} bytes are more than {LARGEST_FILE:,}")
+            raise BrokenDownloadError(f"{total:,} bytes exceed the limit of {LARGEST_FILE:,}")
         write_text(version, _version(answer.headers))
         with part.open("ab" if start else "wb") as file:
             done = start

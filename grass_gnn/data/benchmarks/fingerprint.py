@@ -27,7 +27,7 @@ class SplitSize:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Describes the data of a result."""
+    """Describes the data that a result was computed on."""
 
     name: str | None  # of the benchmark; None for other graphs
     hash: str  # of all tensors of all graphs, in order

@@ -1,8 +1,8 @@
-"""Raw files of the benchmarks, and how pickles among them are read without running code.
+"""Raw files of the benchmarks; pickles among them are read without running code.
 
-A pickle may name any function of any module and have it called. Here it may name only the few
-functions that rebuild tensors and arrays, each of which is replaced by one that checks its
-arguments. So reading a file runs no code of its author.
+A pickle may call any function of any module. Here, only the few functions that rebuild tensors and
+arrays are allowed, and each is replaced by one that checks its arguments, so that reading a file
+never runs code from it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy", "ndarray"): _PlainArray,
     ("numpy", "dtype"): _PlainType,
     ("_codecs", "encode"): _encode,
-    ("__builtin__", "bytes"): lambda: b"",  # how old pickles write no bytes at all
+    ("__builtin__", "bytes"): lambda: b"",  # how old pickles write empty bytes
 }
 for _core in ("numpy.core", "numpy._core"):  # before and since NumPy 2
     _ALLOWED[f"{_core}.multiarray", "_reconstruct"] = _empty_array
@@ -119,7 +119,7 @@ class _DataUnpickler(pickle.Unpickler):
             return _ALLOWED[module, name]
         except KeyError:
             raise pickle.UnpicklingError(
-                f"it asks for {module}.{name}, which is not data and is not called"
+                f"it refers to {module}.{name}, which is not data and was not called"
             ) from None
 
 
@@ -127,18 +127,18 @@ def load_data(file: BinaryIO) -> Any:
     """Read a pickle of plain data.
 
     Raises:
-        pickle.UnpicklingError: It names something else, which was not called.
+        pickle.UnpicklingError: It refers to something else, which was not called.
     """
     _check_lengths(file)
     return _DataUnpickler(file).load()
 
 
 def _check_lengths(file: BinaryIO) -> None:
-    """Refuse a pickle with lengths or memo indices that exceed its size.
+    """Reject a pickle with lengths or memo indices that exceed its size.
 
     Python's unpickler allocates memory for a text or a frame before it reads it, and for its memo
-    up to the largest index, so that nine bytes could take gigabytes. A pickler counts from 0,
-    hence an index is never as large as the file.
+    up to the largest index, so nine bytes could take gigabytes. A pickler counts from 0, so a
+    valid index is always smaller than the file.
     """
     start = file.tell()
     with _buffer(file) as data:
@@ -209,13 +209,13 @@ def load_tensors_only(path: str | Path, map_location: Any = None) -> Any:
     """Read a file of ``torch.save`` with ``weights_only=True``, without PyG's fallback.
 
     Raises:
-        pickle.UnpicklingError: The file names something else, which was not called.
+        pickle.UnpicklingError: The file refers to something else, which was not called.
     """
     try:
         with torch.serialization.safe_globals(_not_yet_safe()):
             return torch.load(path, map_location, weights_only=True)
-    except pickle.UnpicklingError:  # torch's own message suggests to run it all the same
-        raise pickle.UnpicklingError("it holds more than data, or is damaged") from None
+    except pickle.UnpicklingError:  # torch's own message suggests running it anyway
+        raise pickle.UnpicklingError("it contains more than data, or is damaged") from None
 
 
 def _not_yet_safe() -> list[Any]:
@@ -243,7 +243,7 @@ def reading_data_only() -> Iterator[None]:
         yield
 
 
-_ADVICE = "name a folder that holds its raw files (--data)"
+_ADVICE = "give the folder of its raw files (--data)"
 _SEARCH_DEPTH = 3  # folders below the one given: a set's own, its name in PyG's layout, raw
 
 
@@ -253,7 +253,7 @@ class RawFiles:
 
     name: str
     dataset_class: type[InMemoryDataset]
-    arguments: Mapping[str, Any]  # of the class, but for root and split
+    arguments: Mapping[str, Any]  # of the class, except root and split
     layout: str  # folder below PyG's root which holds raw/; "" for the root itself
     files: tuple[str, ...]
     sources: tuple[Source, ...]  # files, and archives with the others
@@ -272,16 +272,20 @@ class RawFiles:
             return found[0]
         if found:
             places = ", ".join(str(place.parent) for place in found)
-            raise GrassError(f"{folder} holds {self.name} more than once; name one of {places}.")
-        # Name the missing file of the place that has most of them.
+            raise GrassError(
+                f"{folder} contains {self.name} more than once; choose one of {places}."
+            )
+        # Name the file missing from the folder that has most of them.
         best = max(direct, key=lambda place: sum((place / file).is_file() for file in self.files))
-        raise GrassError(f"{folder} does not hold {self.name}: {self._missing(best)} is missing.")
+        raise GrassError(
+            f"{folder} does not contain {self.name}: {self._missing(best)} is missing."
+        )
 
     def _missing(self, place: Path) -> Path | None:
         return next((place / file for file in self.files if not (place / file).is_file()), None)
 
     def _fits(self, place: Path) -> bool:
-        """Whether a folder found by searching is this dataset's; several share their file names."""
+        """Whether a folder found by searching belongs to this dataset; several share file names."""
         named = place.parent.name.lower() in (self.layout.lower(), self.name)
         return place.name == "raw" and named and self._missing(place) is None
 
@@ -299,7 +303,7 @@ class RawFiles:
         """The folder with the downloaded raw files.
 
         Raises:
-            GrassError: They are not there: nothing goes to the network unless it is asked to.
+            GrassError: They are missing; nothing is downloaded unless requested.
         """
         if not self.downloaded:
             raise GrassError(
@@ -309,10 +313,10 @@ class RawFiles:
         return self.download_folder
 
     def download(self, progress: Progress | None = None, hint: str = "") -> Path:
-        """The folder with the raw files, which are downloaded unless they are there."""
+        """The folder with the raw files, downloaded if necessary."""
         target = self.download_folder
         root = target.parent.parent
-        parts = root / f".{self.name}.parts"  # what arrived, whole or not
+        parts = root / f".{self.name}.parts"  # complete or partial downloads
         with CacheEntry(root, self.name).locked():
             if self.downloaded:
                 return target
@@ -335,7 +339,7 @@ class RawFiles:
         return target
 
     def _collect(self, parts: Path, folder: Path, progress: Progress) -> None:
-        """Download all sources and take the raw files from them, with a note of their sums."""
+        """Download all sources, extract the raw files, and record their checksums."""
         single = {source.name for source in self.sources}
         packed = [file for file in self.files if file not in single]
         sums = {}
@@ -349,7 +353,7 @@ class RawFiles:
         write_json(folder / "sources.json", sums)
 
     def read(self, raw: Path) -> dict[str, list[Data]]:
-        """All graphs by PyG's own class: of each split, or as ``"train"`` if it has no splits."""
+        """Read all graphs with PyG's class, by split; without splits, all are ``"train"``."""
         splits = {split: {"split": split} for split in SPLITS} if self.has_splits else {"train": {}}
         with tempfile.TemporaryDirectory(prefix="grass-gnn-") as root:
             links = Path(root) / self.layout / "raw"
@@ -362,11 +366,11 @@ class RawFiles:
                         split: list(self.dataset_class(root, **self.arguments, **argument))
                         for split, argument in splits.items()
                     }
-            except Exception as error:  # whatever a damaged file may lead to
+            except Exception as error:  # whatever a damaged file raises
                 raise GrassError(self._explain(raw, error)) from error
 
     def _explain(self, raw: Path, error: Exception) -> str:
-        """What is at fault; a damaged file is found by reading each of them alone."""
+        """The cause of an error; a damaged file is found by reading each file separately."""
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return (
                 f"The disk of {tempfile.gettempdir()} is full, where PyG works on {self.name}; "
@@ -377,7 +381,7 @@ class RawFiles:
                 _read_alone(raw / file)
             except Exception as problem:
                 return f"{raw / file} is damaged or incomplete ({first_line(problem)})."
-        return f"{raw} does not hold {self.name} as PyG expects it ({first_line(error)})."
+        return f"{raw} does not contain {self.name} as PyG expects it ({first_line(error)})."
 
 
 def _subfolders(folder: Path, depth: int = _SEARCH_DEPTH) -> Iterator[Path]:
@@ -412,7 +416,7 @@ def _read_alone(path: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet_unless_terminal() -> Iterator[None]:
-    """PyG shows its own progress; only a terminal gets to see it."""
+    """Hide PyG's own progress output unless this is a terminal."""
     with contextlib.ExitStack() as stack:
         if not sys.stderr.isatty():
             stack.enter_context(contextlib.redirect_stderr(io.StringIO()))

@@ -26,7 +26,7 @@ class DatasetStatistics:
     mean_nodes: float
     mean_edges: float  # both directions count
     shortest_path: tuple[float, float] | None  # average over pairs of nodes: mean, s.d.
-    diameter: tuple[float, float] | None  # longest of the shortest paths: mean, s.d.
+    diameter: tuple[float, float] | None  # diameter: mean, s.d.
     measured: int  # number of connected graphs, which these two are averaged over
 
 
@@ -73,7 +73,7 @@ def dataset_statistics(
 def _paths(data: Data) -> tuple[float, float] | None:
     """Average and largest distance of two nodes; None if the graph is disconnected.
 
-    The published tables exclude such graphs, too.
+    The published tables also exclude such graphs.
     """
     n = int(data.num_nodes or 0)
     head, tail = data.edge_index.numpy()

@@ -1,4 +1,4 @@
-"""Loaders, which select, rewire, encode and sort batches ahead of their use.
+"""Loaders: select, rewire, encode and sort batches ahead of their use.
 
 A batch depends on (seed, stream, epoch, number of the batch) alone, so neither the number of
 workers nor a restart in the middle of an epoch changes it.
@@ -178,7 +178,7 @@ def num_parts(dataset: PackedDataset, config: GRASSConfig) -> int:
         )
     counting = _counting(dataset.large_graph.graph)
     if not counting.numel():
-        raise GrassError("No node of the graph is a training node.")
+        raise GrassError("The graph has no training nodes.")
     return min(config.training.parts, counting.numel())
 
 

@@ -1,4 +1,4 @@
-"""Prepared datasets: read, checked and encoded once, then taken from the cache."""
+"""Prepare datasets: read, check and encode them once, then load them from the cache."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PreparedData:
         """Why results on this data are not results on the official benchmark, as a sentence."""
         name, differences = self.fingerprint.name, self.fingerprint.differences
         if self.official or not differences:
-            return "" if self.official else "These graphs are no benchmark."
+            return "" if self.official else "These graphs are not a benchmark."
         return f"This is not the official {name}: {'; '.join(differences)}."
 
     @property
@@ -108,7 +108,7 @@ def open_entry(
     try:
         manifest = _Manifest.model_validate(values)
     except ValidationError:
-        raise DamagedError("has a manifest that is wrong") from None
+        raise DamagedError("has an invalid manifest") from None
     files = set(manifest.splits.values())
     if not files <= manifest.files.keys() or "train" not in manifest.splits:
         raise DamagedError("has a manifest that names other files")
@@ -138,7 +138,7 @@ def build_entry(
     started: float,
     progress: Progress | None,
 ) -> PreparedData:
-    """Check and encode the graphs of a dataset into an entry, which appears when complete."""
+    """Check and encode the graphs of a dataset into a cache entry, which appears when complete."""
     splits = data.splits
     found = fingerprint(splits, data.name, generated=data.generated, split=config.split)
     files: dict[str, str] = {}
@@ -245,7 +245,7 @@ def prepare(
     prepared = _find(entry, config)
     if prepared is None:
         with entry.locked():
-            # Another process may have built it meanwhile.
+            # Another process may have built it in the meantime.
             prepared = _find(entry, config, notice=True)
             if prepared is None:
                 prepared = build_entry(entry, load(), config, started, progress)
@@ -269,7 +269,7 @@ def open_prepared(folder: Path, config: GRASSConfig) -> PreparedData:
     try:
         manifest = entry.manifest()
         if manifest is None:
-            raise GrassError(f"The prepared data of this run is not in {folder} any more.")
+            raise GrassError(f"The prepared data of this run is no longer in {folder}.")
         return open_entry(entry, config, manifest, from_cache=True, foreign=True)
     except DamagedError as problem:
         raise GrassError(f"The prepared data in {folder} {problem}.") from None
@@ -284,7 +284,7 @@ def prepare_benchmark(
 ) -> PreparedData:
     """:func:`prepare` the dataset that a configuration names."""
     if config.dataset is None:
-        raise GrassError("The configuration names no dataset (dataset = ...).")
+        raise GrassError("The configuration does not name a dataset (dataset = ...).")
     return prepare(
         config.dataset, config, folder=folder, generate=generate, seed=seed, progress=progress
     )

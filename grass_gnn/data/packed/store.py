@@ -115,7 +115,7 @@ logger = logging.getLogger(__name__)
 
 
 class DamagedError(Exception):
-    """An entry of the cache cannot be used; the message is the end of a sentence."""
+    """An entry of the cache cannot be used; the message completes a sentence about it."""
 
 
 class CacheEntry:
@@ -186,7 +186,7 @@ class CacheEntry:
     def building(self) -> Iterator[Path]:
         """A folder to write files to, for :meth:`publish`. The entry must be locked."""
         with _one_sentence(self.folder):
-            if self._alone:  # remove what killed processes left
+            if self._alone:  # remove leftovers of killed processes
                 for left in self.root.glob(f".{self.name}.*.building"):
                     shutil.rmtree(left, ignore_errors=True)
             temporary = self.root / f".{self.name}.{os.getpid()}.building"
@@ -249,20 +249,22 @@ def _problem(tensors: Mapping[str, Tensor], config: GRASSConfig) -> str | None:
     for name, least in (("graph_ptr", 1), ("edge_ptr", 0)):  # every graph has a node
         pointer = tensors.get(name)
         if pointer is None or pointer.dtype != torch.int64 or pointer.dim() != 1:
-            return f"{name} is not a list of places"
+            return f"{name} is not a list of positions"
         size = pointer.diff()
         if len(size) == 0 or int(pointer[0]) or int(pointer.min()) < 0 or int(size.min()) < least:
-            return f"{name} does not go up from 0"
+            return f"{name} does not increase from 0"
         sizes.append(size)
     nodes, edges = sizes
     if len(nodes) != len(edges):
-        return "graph_ptr and edge_ptr are of different lengths"
+        return "graph_ptr and edge_ptr have different lengths"
     masks = [name for name in MASKS if name in tensors]
     expected = shapes_of(nodes, edges, config, masks)
     found = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
     if found != expected:
         wrong = sorted(n for n in expected.keys() | found if found.get(n) != expected.get(n))
-        return f"{', '.join(repr(name) for name in wrong)} should not be there or look otherwise"
+        return (
+            f"{', '.join(repr(name) for name in wrong)} is unexpected or has a wrong shape or type"
+        )
     return _wrong_values(tensors, config, nodes, edges)
 
 
@@ -274,13 +276,13 @@ def _wrong_values(
     for first in range(0, len(index), _ROWS):
         part, limit = index[first : first + _ROWS], largest[first : first + _ROWS, None]
         if bool(((part < 0) | (part >= limit)).any()):
-            return "an edge leads to a node that is not there"
+            return "an edge points to a node that does not exist"
     for name, features in (("x", config.input.nodes), ("edge_attr", config.input.edges)):
         values = tensors.get(name)
         if values is not None and len(values) and not values.is_floating_point():
             high, low = values.max(dim=0).values, values.min(dim=0).values
             if bool((low < 0).any()) or bool((high >= torch.tensor(features.categories)).any()):
-                return f"{name} holds a category that is not there"
+                return f"{name} contains a category that does not exist"
     for name, tensor in tensors.items():
         missing = name == "y" and config.task.missing
         if tensor.is_floating_point() and not missing and not bool(tensor.isfinite().all()):

@@ -1,7 +1,7 @@
 """Tables of molecules: CSV, TSV and Parquet files, read row by row.
 
-Tables may come from anybody. Rows that cannot be read get a reason and do not affect others, memory
-is bounded whatever a file contains, and no cell that we write is taken for a formula.
+Tables are untrusted: an unreadable row gets an error message and does not affect others, memory is
+bounded whatever a file contains, and no cell we write can be evaluated as a formula.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NUMBER_AND_SPREAD = re.compile(r"[+-][\d.]+ ± [\d.]+.{0,20}")  # as in our own
 
 
 def guard(cell: str) -> str:
-    """Put an apostrophe before a cell that a spreadsheet would take for a formula.
+    """Put an apostrophe before a cell that a spreadsheet would evaluate as a formula.
 
-    A bare carriage return becomes a line break: Python's writer does not quote it, so that the
-    text after it would start another row.
+    A bare carriage return becomes a line break: Python's writer does not quote it, and the text
+    after it would start a new row.
     """
     cell = cell.replace("\r\n", "\n").replace("\r", "\n")
     if cell[:1] in "=+-@\t\n" and cell[:1] and not _NUMBER_AND_SPREAD.fullmatch(cell):
@@ -42,7 +42,7 @@ def guard(cell: str) -> str:
 
 
 _LONGEST_LINE = 1 << 25  # characters
-# A compressed table may unpack to this many bytes, or to this many times its size.
+# Maximum decompressed size in bytes, or as a multiple of the compressed size.
 _LARGEST_UNPACKED, _LARGEST_RATIO = 1 << 30, 100
 _LONGEST_CELL = 1 << 20  # characters of a Parquet cell
 
@@ -69,7 +69,7 @@ def text_lines(file: io.TextIOWrapper) -> Iterator[str]:
 
 
 class _Unpacked(gzip.GzipFile):
-    """A gzip file that stops when it unpacks to too much."""
+    """A gzip file that raises an error when its decompressed size exceeds the limit."""
 
     def read1(self, size: int = -1) -> bytes:
         """Read some bytes."""
@@ -89,11 +89,11 @@ def records(
 ) -> Iterator[tuple[int, list[str]]]:
     """Cells of each record with the number of its first line.
 
-    A quoted cell may contain line breaks. A quotation mark that was never closed would then swallow
-    all rows up to the next mark. So a record of several lines must have as many cells as the
-    header, and no line within it may look like a row by itself.
+    A quoted cell may contain line breaks, so an unclosed quotation mark would swallow all rows up
+    to the next one. Therefore a record of several lines must have as many cells as the header, and
+    no line within it may look like a row by itself.
     """
-    ahead: deque[tuple[int, str]] = deque()  # lines that were read but belong to later records
+    ahead: deque[tuple[int, str]] = deque()  # lines already read that belong to later records
     while True:
         first = ahead.popleft() if ahead else next(lines, None)
         if first is None:
@@ -120,7 +120,7 @@ def records(
             for _ in range(places):
                 ahead.popleft()
             yield number, cells
-        else:  # the mark affects its own line only
+        else:  # the quotation mark only affects its own line
             yield number, split_cells(line.rstrip("\r\n") + '"', delimiter) or [line]
 
 
@@ -161,7 +161,7 @@ class Row(NamedTuple):
 
     line: int  # line of the file, counted from 1; in Parquet files, the row
     cells: list[str]  # as many as there are columns
-    problem: str  # why the row cannot be used; mostly empty
+    problem: str  # why the row cannot be used; usually empty
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Table:
         """Index of a column; the first one if several have the name.
 
         Raises:
-            GrassError: There is none; the message names the option that asks for it.
+            GrassError: There is no such column; the message names the option.
         """
         if name not in self.columns:
             known = [column for column in self.columns if column]
@@ -251,7 +251,7 @@ def _parquet_file(path: Path) -> Any:
             "Reading Parquet needs pyarrow: pip install 'grass-gnn[parquet]'."
         ) from None
     try:
-        # Texts stay in their dictionaries: repeated in every row, they could fill the memory.
+        # Keep dictionary encoding: expanded to every row, texts could exhaust the memory.
         names = pq.read_schema(path)
         texts = [one.name for one in names if str(one.type) in _TEXT_TYPES]
         return pq.ParquetFile(path, read_dictionary=texts)
@@ -310,5 +310,5 @@ def parse_number(text: str) -> float:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """A cell for a message: in quotes, on one line, and not too long."""
+    """A cell for an error message: quoted, on one line, and shortened."""
     return repr(text if len(text) <= length else text[: length - 1] + "…")

@@ -1,8 +1,8 @@
-"""SMILES as graphs: which texts are accepted, and how atoms and bonds are numbered.
+"""SMILES as graphs: which texts are accepted, and the features of atoms and bonds.
 
-Three vocabularies of features exist: ``"ogb"`` numbers atoms and bonds as OGB does, ``"ogb-cip"``
-(the default for new models) differs from it in the chirality column alone, and ``"zinc"`` is that
-of the ZINC benchmark. OGB's chirality is RDKit's tag, which depends on the order in which the
+There are three feature vocabularies: ``"ogb"`` numbers atoms and bonds as OGB does, ``"ogb-cip"``
+(the default for new models) differs only in the chirality column, and ``"zinc"`` is that of the
+ZINC benchmark. OGB's chirality is RDKit's tag, which depends on the order in which the
 neighbours of an atom are written; ``"ogb-cip"`` uses the CIP label (R or S), which does not. An
 atom that a vocabulary does not contain is mapped to the nearest one that it does.
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 try:
     from rdkit import Chem, rdBase
     from rdkit.Chem import rdFingerprintGenerator
-except ImportError:  # require_rdkit raises a GrassError once a molecule has to be read
+except ImportError:  # require_rdkit raises a GrassError when a molecule has to be read
     Chem = None  # type: ignore[assignment]
 
 FEATURES = ("ogb-cip", "ogb", "zinc")
@@ -156,7 +156,7 @@ def _ogb_bond(kind: Any, stereo: Any, conjugated: bool) -> tuple[int, int, int]:
 
 
 def _place(name: str, names: tuple[str, ...]) -> int:
-    """Index of a name in a tuple; the tuple's length if it is not there."""
+    """Index of a name in a tuple, or the length of the tuple if it is missing."""
     return names.index(name) if name in names else len(names)
 
 
@@ -203,18 +203,18 @@ class UnreadableMolecule(ValueError):
 
 
 class Molecule(NamedTuple):
-    """A molecule as a graph, with the extras that its reader was asked for.
+    """A molecule as a graph, with the optional values requested from its reader.
 
-    Plain arrays, because they are quickly passed from one process to another.
+    Plain arrays, which are fast to pass between processes.
     """
 
     x: np.ndarray  # [n, columns] uint8
     edge_index: np.ndarray  # [2, 2 × bonds] both directions of each bond
     edge_attr: np.ndarray  # [2 × bonds, columns] uint8
-    note: str  # atoms that were mapped to others; mostly empty
-    canonical: str  # canonical SMILES, if asked for
-    fingerprint: np.ndarray  # Morgan bits [FINGERPRINT_BITS] uint8; [0] if not asked for
-    drawing: bytes = b""  # the RDKit molecule with 2D coordinates, if asked for
+    note: str  # atoms that were mapped to others; usually empty
+    canonical: str  # canonical SMILES, if requested
+    fingerprint: np.ndarray  # Morgan bits [FINGERPRINT_BITS] uint8; [0] if not requested
+    drawing: bytes = b""  # the RDKit molecule with 2D coordinates, if requested
 
     @property
     def data(self) -> Data:
@@ -235,7 +235,7 @@ class Molecule(NamedTuple):
         return Chem.Mol(binary)
 
     def checked(self, numbers: Sequence[float] = ()) -> CheckedGraph:
-        """The graph ready to be packed: its features are within the vocabulary by construction."""
+        """The graph, ready to be packed: its features are valid by construction."""
         import torch
 
         from grass_gnn.data.checking import CheckedGraph
@@ -271,7 +271,7 @@ class MoleculeReader:
             molecule give the same graph (except for the chirality of ``"ogb"``).
         identity: Compute canonical SMILES.
         fingerprints: Compute Morgan fingerprints.
-        max_atoms: Refuse larger molecules.
+        max_atoms: Reject larger molecules.
         drawings: Compute 2D coordinates.
     """
 
@@ -285,13 +285,15 @@ class MoleculeReader:
     def __post_init__(self) -> None:
         require_rdkit()
         if self.features not in FEATURES:
-            raise GrassError(f"Features are one of {', '.join(FEATURES)}, not {self.features!r}.")
+            raise GrassError(
+                f"Features must be one of {', '.join(FEATURES)}, not {self.features!r}."
+            )
 
     def __call__(self, smiles: str) -> Molecule:
         """Read one molecule in this process.
 
         Raises:
-            UnreadableMolecule: The text is not a molecule, or one that is too large.
+            UnreadableMolecule: The text is not a molecule, or the molecule is too large.
         """
         with rdBase.BlockLogs():  # reasons are returned, not logged
             mol = parse(smiles, self.max_atoms)
@@ -322,7 +324,7 @@ class MoleculeReader:
         )
 
     def try_read(self, smiles: str) -> Molecule | str:
-        """Read one molecule in this process; if that is impossible, return the reason."""
+        """Read one molecule in this process, or return the reason why it cannot be read."""
         try:
             return self(smiles)
         except UnreadableMolecule as reason:
@@ -338,19 +340,19 @@ def require_rdkit() -> None:
 
 
 def parse(smiles: str, max_atoms: int = MAX_ATOMS) -> Any:
-    """Read an RDKit molecule, after checks that cost little.
+    """Parse a SMILES with RDKit, after cheap checks.
 
-    A text is a SMILES in ASCII, optionally followed by a space and a CXSMILES extension between
-    vertical bars. Any other text after a space is refused rather than ignored: ``"C C"`` is not
+    The text is an ASCII SMILES, optionally followed by a space and a CXSMILES extension between
+    vertical bars. Any other text after a space is rejected rather than ignored: ``"C C"`` is not
     methane.
 
     Raises:
-        UnreadableMolecule: The text is not a molecule, or one that is too large.
+        UnreadableMolecule: The text is not a molecule, or the molecule is too large.
     """
     smiles = smiles.strip()
     check_text(smiles)
-    # Sanitisation may take minutes, or crash, on graphs that no molecule has. Ordinary SMILES have
-    # too few ring-closure digits for that, so they are parsed only once.
+    # Sanitisation may take minutes, or crash, on graphs that are not realistic molecules. Ordinary
+    # SMILES have too few ring-closure digits for that, so they are parsed only once.
     if len(smiles) > max_atoms or sum(map(smiles.count, "0123456789")) > 2 * _RINGS_OF_ANY:
         _check_structure(smiles, max_atoms)
     mol = Chem.MolFromSmiles(smiles)
@@ -359,12 +361,12 @@ def parse(smiles: str, max_atoms: int = MAX_ATOMS) -> Any:
     if mol.GetNumAtoms() == 0:
         raise UnreadableMolecule("the SMILES contains no atoms")
     if mol.GetNumAtoms() > max_atoms:
-        raise UnreadableMolecule(f"{mol.GetNumAtoms():,} atoms are more than {max_atoms:,}")
+        raise UnreadableMolecule(f"{mol.GetNumAtoms():,} atoms exceed the limit of {max_atoms:,}")
     return mol
 
 
 def check_text(smiles: str) -> None:
-    """Raise :class:`UnreadableMolecule` for a text that cannot be a SMILES, whatever its atoms."""
+    """Raise :class:`UnreadableMolecule` for a text that cannot be a SMILES."""
     if not smiles:
         raise UnreadableMolecule("the SMILES is empty")
     if len(smiles) > MAX_SMILES:
@@ -378,31 +380,29 @@ def check_text(smiles: str) -> None:
     if rest and not re.fullmatch(r"\|[^|]*\|", rest[0]):
         shown = rest[0] if len(rest[0]) <= 20 else rest[0][:19] + "..."
         raise UnreadableMolecule(
-            f"there is text after the SMILES ({shown!r}): put names into a column of their own"
+            f"there is text after the SMILES ({shown!r}): put names in a separate column"
         )
     if not structure.isprintable():
         raise UnreadableMolecule("the SMILES contains control characters")
 
 
 def _check_structure(smiles: str, max_atoms: int) -> None:
-    """Refuse a molecule by its numbers of atoms and rings, without sanitising it."""
+    """Reject a molecule with too many atoms or rings, without sanitising it."""
     mol = Chem.MolFromSmiles(smiles, sanitize=False)
     if mol is None:
         raise UnreadableMolecule("the SMILES is not valid")
     hydrogens = sum(atom.GetAtomicNum() == 1 for atom in _atoms(mol))  # most will be removed
     atoms = mol.GetNumAtoms() - hydrogens
     if atoms > max_atoms:
-        raise UnreadableMolecule(f"{atoms:,} atoms are more than {max_atoms:,}")
+        raise UnreadableMolecule(f"{atoms:,} atoms exceed the limit of {max_atoms:,}")
     rings = mol.GetNumBonds() - mol.GetNumAtoms() + len(Chem.GetMolFrags(mol))
     most = min(MAX_RINGS, int(_RINGS_OF_ANY + _RINGS_PER_ATOM * atoms))
     if rings > most:
-        raise UnreadableMolecule(
-            f"{rings:,} rings in {atoms:,} atoms are more than a molecule has ({most:,})"
-        )
+        raise UnreadableMolecule(f"{rings:,} rings in {atoms:,} atoms exceed the limit of {most:,}")
 
 
 def in_canonical_order(mol: Any) -> Any:
-    """An RDKit molecule with its atoms in the same order however its SMILES was written."""
+    """An RDKit molecule with its atoms in canonical order."""
     return Chem.RenumberAtoms(mol, np.argsort(Chem.CanonicalRankAtoms(mol)).tolist())
 
 
@@ -430,7 +430,7 @@ def _with_coordinates(mol: Any) -> bytes:
 
 
 def _reason(smiles: str) -> str:
-    """Why RDKit refuses a SMILES: its syntax, or its chemistry."""
+    """Why RDKit rejects a SMILES: its syntax or its chemistry."""
     mol = Chem.MolFromSmiles(smiles, sanitize=False)
     if mol is None:
         return "the SMILES is not valid"
@@ -438,5 +438,5 @@ def _reason(smiles: str) -> str:
         Chem.SanitizeMol(mol)
     except ValueError as error:  # such as an atom with too many bonds
         text = str(error).strip().splitlines()[0]
-        return f"the molecule is not possible ({text[:120]})"
+        return f"the molecule is not valid ({text[:120]})"
     return "the SMILES is not valid"

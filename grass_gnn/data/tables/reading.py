@@ -1,11 +1,11 @@
-"""Reading molecules in other processes: a SMILES that crashes or stalls RDKit costs one row.
+"""Parse SMILES in worker processes, so that one that crashes or stalls RDKit affects only its row.
 
-RDKit is C++ and may crash, or compute for minutes, on molecules that nobody has drawn before. So
-each molecule is read by a worker process with a limit on CPU time and memory; a worker that ends is
-replaced, and the molecule that it was reading gets a reason instead of a graph.
+RDKit is C++ and may crash, or compute for minutes, on unusual molecules. Each molecule is therefore
+read by a worker process with a limit on CPU time and memory. A worker that ends is replaced, and
+the molecule it was reading gets an error message instead of a graph.
 
-A worker is a fresh interpreter that imports RDKit and NumPy only. It ends when its standard input
-is closed, which the operating system does for it when the parent ends, however that happens.
+A worker is a fresh interpreter that imports only RDKit and NumPy. It ends when its standard input
+is closed, which the operating system does when the parent ends for whatever reason.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _START = (
 class ReadingPool:
     """Worker processes that read molecules.
 
-    Workers are started when the first molecules are to be read, and replaced when they end.
+    Workers are started with the first molecules, and replaced when they end.
 
     Args:
         reader: How molecules are read.
         workers: Number of processes, by default the number of CPU cores. With 0, molecules are
-            read in this process: nothing protects it from a crash of RDKit then.
+            read in this process, which is then not protected from a crash of RDKit.
     """
 
     def __init__(self, reader: MoleculeReader, workers: int | None = None) -> None:
@@ -58,7 +58,7 @@ class ReadingPool:
         self._threads = ThreadPoolExecutor(max(self.workers, 1), "reading")
 
     def read(self, smiles: Sequence[str]) -> Iterator[Molecule | str]:
-        """The molecules, or the reasons why there are none, in order.
+        """Molecules, or the reasons why they cannot be read, in order.
 
         Reading starts at once and continues while the caller is busy with other things.
         """
@@ -70,7 +70,7 @@ class ReadingPool:
         return (molecule for future in waiting for molecule in future.result())
 
     def close(self) -> None:
-        """End the workers, also in the middle of a molecule."""
+        """End the workers, even in the middle of a molecule."""
         self._closed = True
         for worker in list(self._all):
             worker.process.kill()
@@ -85,7 +85,7 @@ class ReadingPool:
         self.close()
 
     def _read_chunk(self, smiles: Sequence[str]) -> list[Molecule | str]:
-        # A text that is refused for its length is not worth sending.
+        # Texts that are too long are not sent.
         found: list[Molecule | str] = [
             self.reader.try_read(text) if len(text) > MAX_SMILES else "" for text in smiles
         ]
@@ -105,8 +105,10 @@ class ReadingPool:
             reason = worker.kill()
             lost = 0 if read else lost + 1
             if lost == 3:
-                raise GrassError(f"The process that reads molecules does not start ({reason}).")
-            if read:  # the last molecule that was begun is to blame
+                raise GrassError(
+                    f"The process that reads molecules could not be started ({reason})."
+                )
+            if read:  # the last molecule that was started is the cause
                 found[left.pop(read - 1)] = reason
         return found
 
@@ -117,7 +119,7 @@ class ReadingPool:
 
 
 class _Worker:
-    """A process that reads molecules, as its parent sees it."""
+    """A worker process, seen from its parent."""
 
     def __init__(self, reader: MoleculeReader) -> None:
         self.process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -127,7 +129,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        with contextlib.suppress(OSError):  # a worker that has ended is noticed when it is asked
+        with contextlib.suppress(OSError):  # a worker that has ended is noticed at the next request
             self._pipe.write(json.dumps(sys.path).encode() + b"\n")
             _send(self._pipe, reader)
 
@@ -137,9 +139,9 @@ class _Worker:
         return self.process.stdin
 
     def ask(self, smiles: list[str]) -> tuple[int, list[Molecule | str] | None]:
-        """Number of molecules that were begun, and the answers; None if the worker ended.
+        """Number of molecules started, and the answers; None if the worker ended.
 
-        The worker writes one byte before it begins a molecule, and the answers at the end.
+        The worker writes one byte before each molecule, and the answers at the end.
         """
         assert self.process.stdout is not None
         limit = threading.Timer(_WALL_SECONDS, self.process.kill)
@@ -156,7 +158,7 @@ class _Worker:
             limit.cancel()
 
     def kill(self) -> str:
-        """End the process; the reason why it had ended, if it had, as a clause."""
+        """End the process; return why it had already ended, as a clause."""
         ended = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             ended = self.process.wait(0.2)  # a process that crashes closes its pipes first
@@ -167,9 +169,9 @@ class _Worker:
                 assert pipe is not None
                 pipe.close()
         if ended == -getattr(signal, "SIGPROF", 0) or ended is None:
-            return f"RDKit does not finish reading the SMILES within {CPU_SECONDS:g} seconds"
+            return f"RDKit did not parse the SMILES within {CPU_SECONDS:g} seconds"
         if ended is not None and ended < 0:
-            return f"RDKit crashes on the SMILES ({signal.Signals(-ended).name})"
+            return f"RDKit crashed on the SMILES ({signal.Signals(-ended).name})"
         return f"the process that reads molecules ended with exit code {ended}"
 
 
@@ -190,12 +192,12 @@ def _receive(pipe: IO[bytes]) -> Any:
 def work() -> None:
     """Main function of a worker: answer chunks of SMILES until the parent closes the pipe."""
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a library's output is not part of an answer
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # keeps the output of libraries out of the answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, args=[os.getppid()], daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError):
         reader: MoleculeReader = _receive(questions)
-        reader.try_read("CCO")  # RDKit's own initialisation is not part of a molecule's time
+        reader.try_read("CCO")  # so that initialising RDKit does not count as time of a molecule
         _limit_memory()
         while True:
             found = []

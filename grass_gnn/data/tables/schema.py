@@ -1,4 +1,4 @@
-"""What the columns of a table mean: the molecule, the targets, and the task that they pose."""
+"""Meaning of the columns of a table: SMILES, targets, descriptors, and the task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class TableSchema(Section):
-    """How rows become graphs and targets; stored with the model, so that new rows do likewise."""
+    """How rows become graphs and targets; stored with the model and used for new rows."""
 
     smiles: str
     targets: list[str]
@@ -45,7 +45,9 @@ class TableSchema(Section):
             try:
                 return cls.model_validate(card["table"])
             except ValidationError:
-                raise GrassError("The file config.json is damaged: its table is wrong.") from None
+                raise GrassError(
+                    "The file config.json is damaged: its table schema is not valid."
+                ) from None
         if card.get("config", {}).get("dataset") == "zinc":
             return cls(smiles="smiles", targets=["y"], features="zinc")
         if card.get("config", {}).get("input", {}).get("nodes", {}).get("kind") == "ogb-atom":
@@ -57,7 +59,7 @@ class TableSchema(Section):
         """Targets of a row as numbers; NaN where they are missing.
 
         Raises:
-            ValueError: A cell holds something else; the message ends a sentence.
+            ValueError: A cell contains something else; the message is a clause without a full stop.
         """
         values = [
             self._encode_cell(task, name, cell)
@@ -78,12 +80,12 @@ class TableSchema(Section):
             return float(self.classes.index(_class_name(cell)))
         except ValueError as error:
             known = " or ".join(self.classes[:10])
-            reason = f"{shorten(cell)} is none of {known}" if self.classes else str(error)
+            reason = f"{shorten(cell)} is not one of {known}" if self.classes else str(error)
             raise ValueError(f"in {name}, {reason}") from None
 
 
 def find_smiles(table: Table, name: str | None) -> str:
-    """Name of the column with SMILES: the given one, or one that is called so."""
+    """Name of the SMILES column: the given one, or one with a usual name."""
     if name is not None:
         table.place(name, "--smiles")
         return name
@@ -99,17 +101,17 @@ def find_smiles(table: Table, name: str | None) -> str:
 def infer_task(
     columns: Mapping[str, Sequence[str]], kind: str | None = None
 ) -> tuple[TaskConfig, list[str], str]:
-    """The task that target columns pose.
+    """Infer the task from the target columns.
 
     Args:
         columns: The cells of each target column.
-        kind: What the user says it is.
+        kind: Name of the task, if the user gave one.
 
     Returns:
-        The task, the names of its classes, and a sentence that says why.
+        The task, the names of its classes, and a sentence that explains the choice.
     """
     if kind is not None and kind not in TASKS:
-        raise GrassError(f"A task is one of {', '.join(TASKS)}, not {kind!r} (--task).")
+        raise GrassError(f"The task must be one of {', '.join(TASKS)}, not {kind!r} (--task).")
     known = {
         name: [cell.strip() for cell in cells if not _is_missing(cell)]
         for name, cells in columns.items()
@@ -118,7 +120,7 @@ def infer_task(
         if not cells:
             raise GrassError(f"The target column {name!r} is empty.")
     facts = {name: _target_column(cells) for name, cells in known.items()}
-    found, said = kind_of_columns(facts) if kind is None else (TASKS[kind], "as you say")
+    found, said = kind_of_columns(facts) if kind is None else (TASKS[kind], "as requested")
     classes: list[str] = []
     if found.cells == "classes":
         if len(facts) > 1:
@@ -141,13 +143,13 @@ def _target_column(cells: Sequence[str]) -> TargetColumn:
 
 
 def _mostly_numbers(cells: Sequence[str]) -> bool:
-    """Whether a column is one of numbers; a few cells may be wrong."""
+    """Whether a column contains numbers, apart from a few invalid cells."""
     wrong = 0
     for cell in cells:
         try:
             parse_number(cell)
         except ValueError:
-            # One thousand written 1,000 is meant as a number, and refused as one.
+            # 1,000 is meant as a number, and later rejected as an invalid one.
             wrong += not cell.replace(",", "").replace(".", "").lstrip("+-").isdigit()
     return 2 * wrong < len(cells)
 
@@ -162,7 +164,7 @@ def _label(cell: str) -> float:
 
 
 def _class_name(cell: str) -> str:
-    """A class by one name, however its number is written."""
+    """The name of a class, the same however its number is written."""
     text = cell.strip()
     try:
         number = float(text)
@@ -172,7 +174,7 @@ def _class_name(cell: str) -> str:
 
 
 def _order(name: str) -> tuple[bool, float, str]:
-    """Numbers by size, then texts by the alphabet."""
+    """Sort key: numbers by value, then texts alphabetically."""
     try:
         return False, float(name), ""
     except ValueError:
@@ -185,7 +187,7 @@ def _is_missing(cell: str) -> bool:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row that may be used, or the reason why it may not."""
+    """One row, with the reason if it cannot be used."""
 
     file: str
     line: int
@@ -198,18 +200,18 @@ class TableRow:
 
 @dataclass(frozen=True)
 class ReadRows:
-    """All rows of one table or several, read but not yet divided."""
+    """All rows of one or more tables, before they are split."""
 
     rows: list[TableRow]
-    molecules: list[Molecule | None]  # of each row; None where it has a problem
+    molecules: list[Molecule | None]  # of each row; None if it has a problem
     values: list[tuple[list[float], list[float]]]  # targets and descriptors of each row
     schema: TableSchema
     task: TaskConfig
-    sentence: str  # what the task is, and why
+    sentence: str  # the task, and why it was chosen
 
     @property
     def usable(self) -> list[int]:
-        """Numbers of the rows that can be used."""
+        """Indices of the rows that can be used."""
         return [number for number, row in enumerate(self.rows) if not row.problem]
 
 
@@ -227,7 +229,7 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
         raise GrassError(f"Which column should be predicted? Use --target; columns: {columns}.")
     leaking = [name for name in spec.descriptors if name in spec.targets]
     if leaking:
-        raise DataError(f"The target {leaking[0]!r} cannot be a descriptor too (--descriptors).")
+        raise DataError(f"The target {leaking[0]!r} cannot also be a descriptor (--descriptors).")
     schema = TableSchema(
         smiles=find_smiles(table, spec.smiles),
         targets=list(spec.targets),
@@ -251,7 +253,7 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
 
 
 def _warn_of_constants(read: ReadRows) -> None:
-    """Warn of targets with the same value in all rows: there is nothing to learn from them."""
+    """Warn about targets with the same value in all rows, from which nothing can be learned."""
     for number, name in enumerate(read.schema.targets):
         values = {read.values[row][0][number] for row in read.usable}
         known = {value for value in values if not math.isnan(value)}
@@ -268,7 +270,7 @@ def read_known_rows(path: str | Path, schema: TableSchema, task: TaskConfig) -> 
 
 
 def parse_descriptors(names: Sequence[str], cells: Sequence[str]) -> list[float]:
-    """Descriptors of a row, all of which must be there."""
+    """Parse the descriptors of a row; none may be missing."""
     numbers = [parse_number(cell) for cell in cells]
     for name, number in zip(names, numbers, strict=True):
         if math.isnan(number):

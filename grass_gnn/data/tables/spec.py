@@ -51,7 +51,7 @@ class TableSpec:
 
     def __post_init__(self) -> None:
         if self.bad_rows not in BAD_ROWS:
-            raise GrassError(f"--bad-rows is {' or '.join(BAD_ROWS)}, not {self.bad_rows!r}.")
+            raise GrassError(f"--bad-rows must be {' or '.join(BAD_ROWS)}, not {self.bad_rows!r}.")
         for name in ("targets", "descriptors", "shares"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 

@@ -1,4 +1,4 @@
-// The layers of a stack, backward. What the forward pass did not keep is computed again, block by
+// Backward pass of a stack of layers. What the forward pass did not store is recomputed block by
 // block.
 #include "dispatch.h"
 #include "norm_gradient.h"
@@ -8,7 +8,7 @@
 
 namespace grass {
 
-// What the threads have in common.
+// State shared by all threads.
 template <int D>
 struct BackwardState {
   const GrassStack& stack;
@@ -17,15 +17,15 @@ struct BackwardState {
   Barrier barrier;
   Buffer projected, grad_projected;  // [N, 4 · padded]
   Buffer active, grad_active;        // [N, padded]
-  // Gradients of tail←head | edge←head where threads share a graph: of each edge [E, 2 · padded],
-  // or summed by each thread [threads, N, 2 · padded], whichever is smaller.
+  // Gradients of tail←head | edge←head if threads share a graph: per edge [E, 2 · padded], or
+  // summed per thread [threads, N, 2 · padded], whichever is smaller.
   const bool by_edge;
   Buffer grad_head;
   std::vector<float> identity;
   NormGradient node_norm, edge_norm;
   GroupSums node_sums, edge_sums;
   std::vector<WeightGradients> gradients;  // one per thread
-  bool failed = false;                     // to add up over processes; thread 0 alone does
+  bool failed = false;                     // sums over processes failed; set by thread 0 only
 
   BackwardState(const GrassStack& s, const Plan& p)
       : stack(s), plan(p), w(s.width), barrier(p.threads), projected(4 * s.nodes * w.padded()),
@@ -107,7 +107,7 @@ class BackwardThread {
     e_ = l == 0 ? stack_.e : stack_.e_saved + (l - 1) * edge_size;
     x_norm_ = norm_after(l - 1, 0);
     e_norm_ = norm_after(l - 1, 1);
-    // The last layer's output is kept as normalised, the others as they were before their norm.
+    // The last layer's output is stored normalised, those of the others before their norm.
     x_output_ = {last ? stack_.grad_x_out : stack_.grad_x,
                  last ? stack_.x_out : stack_.x_saved + l * node_size, norm_after(last ? -1 : l, 0),
                  norm_after(l, 0), s_.node_norm.view()};
@@ -134,7 +134,7 @@ class BackwardThread {
     }
   }
 
-  // What the edges need of the nodes: their maps, and the gradients of their activations.
+  // Node values that the edges need: linear maps, and gradients of the activations.
   void project(const Block& block) {
     const int rows = block.last - block.first, d = w_.padded();
     load_nodes(block);
@@ -194,8 +194,8 @@ class BackwardThread {
     }
   }
 
-  // One node: forward again, then back. The gradients of the three maps of its edges take the place
-  // of their values.
+  // One node: forward again, then backward. The gradients of the three maps of its edges overwrite
+  // their values.
   void attend(int node, int begin) {
     const int d = w_.padded(), first = side_->ptr[node] - begin,
               last = side_->ptr[node + 1] - begin;
@@ -204,7 +204,7 @@ class BackwardThread {
     const float *nodes = s_.projected, *node_grads = s_.grad_active, *edge_grads = grad_active_;
     float *edges = projected_, *edge_active = active_, *node_active = s_.active;
     float* grad_nodes = s_.grad_projected;
-    // A head belongs to this thread alone where it owns the graph.
+    // If this thread owns the graph, no other thread writes to its heads.
     const bool add = !plan_.split || !s_.by_edge;
     const int32_t* target = add ? head : order;
     float* grad_head = !plan_.split ? grad_nodes + d : s_.by_edge ? s_.grad_head : own_heads();
@@ -264,7 +264,7 @@ class BackwardThread {
     }
   }
 
-  // Once all edges that these nodes head have given their part.
+  // Called after all edges with these heads have contributed.
   void nodes(const Block& block, int l) {
     const int rows = block.last - block.first, d = w_.padded(), vectors = w_.vectors();
     const float* grad_projected = s_.grad_projected + size_t(block.first) * 4 * d;
@@ -291,7 +291,7 @@ class BackwardThread {
 
   float* own_heads() const { return s_.grad_head + 2 * thread_ * stack_.nodes * w_.padded(); }
 
-  // Threads that share a graph leave the gradients of heads aside; here a head finds its own.
+  // Threads that share a graph store the gradients of heads separately; they are summed here.
   void collect(int node, const Side& by_head) {
     const int d = w_.padded();
     float* to = s_.grad_projected + (size_t(node) * 4 + 1) * d;
@@ -313,7 +313,7 @@ class BackwardThread {
     }
   }
 
-  // The sums that the last norm needs, of the gradients that come in.
+  // Sums over the incoming gradients for the last norm.
   void sum_incoming() {
     const Share& share = side_->shares[thread_];
     s_.node_sums.clear(share, thread_);
@@ -335,7 +335,7 @@ class BackwardThread {
     }
   }
 
-  // Once all threads are here, prepares the norm that the gradients pass next.
+  // Called after all threads have arrived: prepares the next norm on the way back.
   template <class Also>
   void finish_norms(int l, Also also) {
     s_.barrier.wait();
@@ -385,7 +385,7 @@ void backward(const GrassStack& stack) {
   const Plan plan(stack);
   prefer_large_pages(stack.grad_e, sizeof(float) * stack.edges * stack.width);
   BackwardState<D> state(stack, plan);
-  std::vector<std::unique_ptr<BackwardThread<D>>> threads;  // all memory is taken before any starts
+  std::vector<std::unique_ptr<BackwardThread<D>>> threads;  // all memory is allocated before any starts
   for (int t = 0; t < plan.threads; t++)
     threads.push_back(std::make_unique<BackwardThread<D>>(state, t));
   run_threads(plan.threads, [&](int t) { threads[t]->run(); });

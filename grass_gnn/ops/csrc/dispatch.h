@@ -1,4 +1,4 @@
-// From a C call to the code for its width. No exception leaves: the result is a GrassStatus.
+// Dispatches a C call to the code for its width. Exceptions are converted to a GrassStatus.
 #pragma once
 
 #include <new>
@@ -8,7 +8,7 @@
 
 namespace grass {
 
-// Calls run with a compile-time width: of the paper's presets, or 0, which takes any.
+// Calls run() with a compile-time width: one of the paper's presets, or 0 for any other.
 template <class Run>
 int for_width(int64_t width, Run run) {
   try {

@@ -1,5 +1,5 @@
-// The layers of a stack, forward. Equation numbers are the paper's; reference.py is the same in
-// torch.
+// Forward pass of a stack of layers. Equation numbers are the paper's; reference.py is the same in
+// PyTorch.
 #include "dispatch.h"
 #include "norm.h"
 #include "removal.h"
@@ -8,7 +8,7 @@
 
 namespace grass {
 
-// What the threads have in common.
+// State shared by all threads.
 template <int D>
 struct ForwardState {
   const GrassStack& stack;
@@ -17,9 +17,9 @@ struct ForwardState {
   Barrier barrier;
   Buffer projected;             // [N, 4 · padded]: tail←tail | tail←head | edge←head | edge←tail
   Buffer active;                // [N, padded]: mish of the aggregated nodes
-  std::vector<float> identity;  // the norm of the first layer's input
+  std::vector<float> identity;  // norm of the first layer's input
   GroupSums node_sums, edge_sums;
-  bool failed = false;  // to add up over processes; thread 0 alone does
+  bool failed = false;  // sums over processes failed; set by thread 0 only
 
   ForwardState(const GrassStack& s, const Plan& p)
       : stack(s), plan(p), w(s.width), barrier(p.threads), projected(4 * s.nodes * w.padded()),
@@ -86,12 +86,12 @@ class ForwardThread {
     e_norm_ = norm_after(l - 1, 1);
     x_ = l == 0 ? stack_.x : x_next_;
     e_ = l == 0 ? stack_.e : e_next_;
-    // Where nothing is saved, each layer writes over its input: a row is read before it is written.
+    // If nothing is saved, each layer overwrites its input: a row is read before it is written.
     x_next_ = last || !stack_.x_saved ? stack_.x_out : stack_.x_saved + l * node_size;
     e_next_ = last || !stack_.e_saved ? stack_.e_out : stack_.e_saved + l * edge_size;
   }
 
-  // The four maps of every node, before the edges ask for them.
+  // The four linear maps of every node, before the edges need them.
   void project(const Block& block) {
     const int rows = block.last - block.first, d = w_.padded();
     load_nodes(block);
@@ -105,7 +105,7 @@ class ForwardThread {
                  normalised(w_, x_, node, x_norm_, block.group, v));
   }
 
-  // All in-edges of some nodes: attention, aggregation and the update of the edges.
+  // All in-edges of a block of nodes: attention, aggregation and the edge update.
   void edges(const Block& block, Ahead ahead) {
     const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin,
               d = w_.padded();
@@ -126,7 +126,7 @@ class ForwardThread {
       attend(node, begin);
       ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), e, next);
     }
-    // Equation (12). The product takes the place of the logits, which nobody needs any more.
+    // Equation (12). The product overwrites the logits, which are no longer needed.
     edge_out_.multiply(projected, 3 * d, rows, projected + 2 * d, 3 * d);
     const float* bias = edge_out_bias_;
     add_moments(w_, s_.edge_sums.at(block.group, thread_), rows, [=, w = w_](int v, int r) {
@@ -170,7 +170,7 @@ class ForwardThread {
     }
   }
 
-  // Equation (11), once the edges of these nodes are done.
+  // Equation (11), after the edges of these nodes.
   void nodes(const Block& block) {
     const int rows = block.last - block.first, d = w_.padded();
     load_nodes(block);
@@ -213,7 +213,7 @@ class ForwardThread {
     });
   }
 
-  // The last layer's output has no next layer to normalise it.
+  // Normalises the output of the last layer, which no next layer does.
   void normalise(const Block& block) {
     const auto row = [&](float* values, size_t at, Norm norm) {
       for (int v = 0; v < w_.vectors(); v++)
@@ -240,7 +240,7 @@ class ForwardThread {
   Bias<D> node_bias_, edge_bias_, node_out_bias_, edge_out_bias_;
   Buffer rows_;                 // [rows, padded]: normalised input
   Buffer projected_;            // [rows, 3 · padded]: edge←edge | tail←edge | attn←edge
-  std::vector<uint32_t> keys_;  // of removal, one per row
+  std::vector<uint32_t> keys_;  // for edge removal, one per row
   Removal removal_{0.0, 0, 0};
   const Side* side_ = nullptr;
   Norm x_norm_{}, e_norm_{};  // of the layer's input
@@ -256,7 +256,7 @@ void forward(const GrassStack& stack) {
   if (stack.e_saved) prefer_large_pages(stack.e_saved, kept * stack.edges * row);
   if (stack.x_saved) prefer_large_pages(stack.x_saved, kept * stack.nodes * row);
   ForwardState<D> state(stack, plan);
-  std::vector<std::unique_ptr<ForwardThread<D>>> threads;  // all memory is taken before any starts
+  std::vector<std::unique_ptr<ForwardThread<D>>> threads;  // all memory is allocated before any starts
   for (int t = 0; t < plan.threads; t++)
     threads.push_back(std::make_unique<ForwardThread<D>>(state, t));
   run_threads(plan.threads, [&](int t) { threads[t]->run(); });

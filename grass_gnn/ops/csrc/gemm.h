@@ -1,4 +1,4 @@
-// Small dense products in registers: tiles of rows × vectors, over a right side packed in panels.
+// Small dense products in registers: tiles of rows × vectors, with the right-hand side packed in panels.
 #pragma once
 
 #include <cstddef>
@@ -7,21 +7,21 @@
 
 namespace grass {
 
-// A tile takes at most 3 vectors a row, so that its sums, one row of the right side and one
-// broadcast value stay within the registers.
+// A tile has at most 3 vectors per row, so that its sums, one row of the right-hand side and one
+// broadcast value fit into the registers.
 constexpr int tile_rows = native_registers >= 32 ? 8 : 4;
 
 GRASS_INLINE int panel_vectors(int vectors) {
   return vectors % 3 == 0 ? 3 : vectors % 2 == 0 ? 2 : 1;
 }
 
-// The left side: element (m, k) at data[m * row + k * step], so that it may be read transposed.
+// The left-hand side: element (m, k) at data[m * row + k * step], so it can be read transposed.
 struct Left {
   const float* data;
   ptrdiff_t row, step;
 };
 
-// The right side [depth, columns], cut into panels of panel_vectors(columns / L) vectors.
+// The right-hand side [depth, columns], divided into panels of panel_vectors(columns / L) vectors.
 struct Right {
   const float* data;
   ptrdiff_t panel, step;  // from panel to panel, and from row to row within one

@@ -1,4 +1,4 @@
-// Memory: buffers of floats, and large pages where the system has them.
+// Memory: float buffers, and large pages if the system has them.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace grass {
 
-// Asks for large pages in memory that is about to be written for the first time: a training step
-// keeps hundreds of megabytes, and to get them in small pages costs a tenth of its time.
+// Requests large pages for memory that is about to be written for the first time: a training step
+// stores hundreds of megabytes, and small pages would cost a tenth of its time.
 inline void prefer_large_pages(const void* data, size_t bytes) {
 #ifdef __linux__
   const uintptr_t page = 1 << 21, start = reinterpret_cast<uintptr_t>(data);
@@ -24,12 +24,12 @@ inline void prefer_large_pages(const void* data, size_t bytes) {
 #endif
 }
 
-// Fetches floats into the second-level cache.
+// Prefetches floats into the L2 cache.
 GRASS_INLINE void prefetch(const float* data, int count) {
   for (int i = 0; i < count; i += 16) __builtin_prefetch(data + i, 0, 2);
 }
 
-// Floats on a cache-line boundary, not initialised.
+// Uninitialised floats, aligned to cache lines.
 class Buffer {
  public:
   Buffer() = default;

@@ -1,5 +1,5 @@
-// The layer norm, kept apart from the values: rows are stored as they are and normalised when
-// loaded.
+// The norm after each layer, stored separately from the values: rows are stored unnormalised and
+// normalised when loaded.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace grass {
 
-constexpr double epsilon = 1e-7;  // of the attention's denominator and of the layer norm
+constexpr double epsilon = 1e-7;  // in the attention's denominator and in the norm
 
 // Shift and scale of every group, as the operation stores them: normalised = (value - shift) ·
 // scale.
@@ -25,7 +25,7 @@ struct Norm {
     return size_t(groups) * 2 * stack.width;
   }
 
-  // The norm after layer l, of nodes (kind 0) or edges (kind 1); before the first there is none.
+  // The norm after layer l, of nodes (kind 0) or edges (kind 1); none before the first layer.
   static Norm after(const GrassStack& stack, int groups, int l, int kind, const float* identity) {
     const float* at = l < 0 ? identity : stack.affine + (l * 2 + kind) * size(stack, groups);
     return {at, at + stack.width, l < 0 ? 0 : size_t(2 * stack.width)};
@@ -38,7 +38,7 @@ struct Norm {
   }
 };
 
-// Vector number v of a group's norm, in registers for many rows.
+// Vector v of a group's norm, kept in registers for many rows.
 template <int D>
 struct NormVector {
   using F = typename Width<D>::F;
@@ -55,7 +55,7 @@ GRASS_INLINE typename Width<D>::F normalised(Width<D> w, const float* values, si
   return NormVector<D>(w, norm, group, v)(w.load(values + row * w.width(), v));
 }
 
-// Sums of one thread over its rows of one group.
+// Sums over the rows of one group that one thread processes.
 struct Sums {
   double rows = 0;
   std::vector<double> first, second;  // mean and squared deviations; or Σ g and Σ g·v
@@ -68,8 +68,8 @@ struct Sums {
   }
 };
 
-// One Sums for each thread and group it works on. Neighbouring threads have at most one group in
-// common, so number `group + thread` is a thread's own.
+// One Sums for each thread and each of its groups. Neighbouring threads share at most one group, so
+// the index `group + thread` is unique.
 class GroupSums {
  public:
   GroupSums(int groups, int threads, int padded) : sums_(groups + threads, Sums(padded)) {}
@@ -81,7 +81,7 @@ class GroupSums {
   }
 
   // Calls use(group, sums) for the groups that begin in a thread's share, with the sums of the
-  // threads behind merged in.
+  // following threads merged in.
   template <class Merge, class Use>
   void finish(const std::vector<Share>& shares, int thread, Merge merge, Use use) {
     int begin = shares[thread].first_group;
@@ -99,7 +99,7 @@ class GroupSums {
   std::vector<Sums> sums_;
 };
 
-// Chan's rule: mean and squared deviations of two sets of rows together, for some channels.
+// Chan's formula: mean and squared deviations of the union of two sets of rows, per channel.
 inline void merge_moments(Sums& a, double rows, const double* mean, const double* deviations,
                           int first, int count) {
   const double weight = rows / (a.rows + rows), spread = a.rows * weight;
@@ -119,7 +119,7 @@ inline void merge_moments(Sums& a, const Sums& b) {
   a.rows += b.rows;
 }
 
-// Sums of the rows of all processes, in place; false if they could not be had.
+// Sums over the rows of all processes, in place; false on failure.
 inline bool add_up_processes(const GrassStack& stack, Sums& sums) {
   const size_t size = sums.first.size();
   std::vector<double> all(1 + 2 * size);
@@ -133,7 +133,7 @@ inline bool add_up_processes(const GrassStack& stack, Sums& sums) {
   return true;
 }
 
-// The same for moments: they travel as Σ v and Σ v², which double has digits enough for.
+// The same for moments, sent as Σ v and Σ v², for which double is precise enough.
 inline bool add_up_moments(const GrassStack& stack, Sums& moments) {
   for (size_t c = 0; c < moments.first.size(); c++) {
     moments.second[c] += moments.rows * moments.first[c] * moments.first[c];
@@ -148,8 +148,8 @@ inline bool add_up_moments(const GrassStack& stack, Sums& moments) {
   return done;
 }
 
-// Adds the moments of value(v, r) for all rows r; it is called once for each vector. Deviations are
-// taken from the mean of the rows before, which is near enough for float32.
+// Adds the moments of value(v, r) for all rows r; called once per vector. Deviations are taken from
+// the mean of the previous rows, which is close enough for float32.
 template <int D, class Value>
 GRASS_INLINE void add_moments(Width<D> w, Sums& sums, int rows, Value value) {
   using V = typename Width<D>::V;

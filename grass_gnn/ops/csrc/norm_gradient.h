@@ -1,4 +1,4 @@
-// The layer norm, backward: two sums per group and channel, taken while the gradients are made.
+// Backward pass of the norm: two sums per group and channel, accumulated with the gradients.
 #pragma once
 
 #include "norm.h"
@@ -17,7 +17,7 @@ struct NormGradient {
 
   // From Σ g and Σ g·v over the rows of a group.
   void set(const GrassStack& stack, int group, const Sums& total) {
-    // Statistics that were given are constants, and then a norm is a plain scaling.
+    // Given statistics are constants: the norm is then an affine map.
     const bool batch = stack.norm == grass_batch_norm && !stack.given;
     const bool instance = stack.norm == grass_instance_norm;
     const double rows = std::max(total.rows, 1.0);
@@ -34,12 +34,12 @@ struct NormGradient {
 // A layer's output and the gradient of its normalised form.
 struct Output {
   const float *grad, *value;
-  Norm value_norm;  // what normalises `value`
-  Norm norm;        // what the gradient passes
+  Norm value_norm;  // the norm of `value`
+  Norm norm;        // the norm that the gradient passes through
   NormGradient::View correction;
 };
 
-// Vector number v of how gradients of a group pass its norm, in registers for many rows.
+// Vector v of a group's norm gradient, kept in registers for many rows.
 template <int D>
 struct GradientVector {
   using V = typename Width<D>::V;

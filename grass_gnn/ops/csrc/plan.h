@@ -1,5 +1,5 @@
-// Who does what: nodes and their in-edges are shared out to threads, and cut into cache-sized
-// blocks.
+// Division of work: nodes and their in-edges are distributed over threads and divided into
+// cache-sized blocks.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace grass {
 
 constexpr int block_edges = 160;  // rows of an edge block, unless one node alone has more in-edges
 constexpr int block_nodes = 64;   // rows of a node block
-constexpr int chunk_nodes = 256;  // of graphs whose projections stay in cache until edges are done
+constexpr int chunk_nodes = 256;  // nodes of graphs whose projections stay in cache for the edges
 
 // Consecutive nodes [first, last) of one norm group.
 struct Block {
@@ -25,14 +25,14 @@ struct Chunk {
   size_t nodes_begin, nodes_end, edges_begin, edges_end;
 };
 
-// What one thread does in a layer.
+// The work of one thread in a layer.
 struct Share {
   std::vector<Block> node_blocks, edge_blocks;
   std::vector<Chunk> chunks;
   int first_group = 0, last_group = -1;  // inclusive
 };
 
-// The edges as a layer sees them, by tail. A flipped layer has the other side.
+// The edges of a layer, sorted by tail. A flipped layer uses the other order.
 struct Side {
   const int32_t* ptr;
   const int32_t* order;
@@ -40,7 +40,7 @@ struct Side {
   std::vector<Share> shares;  // one per thread
 };
 
-// Fetches the rows of the next edge block into cache, a few at a time while this one is computed.
+// Prefetches the rows of the next edge block, a few at a time while this one is computed.
 class Ahead {
  public:
   Ahead(const Side& side, const Share& share, size_t next_block) {
@@ -88,7 +88,7 @@ class Plan {
   Side sides[2];
 
  private:
-  // In multiplications of [1, d] × [d, d]: four an edge and five a node.
+  // In products of [1, d] × [d, d]: four per edge and five per node.
   static int64_t cost(const int32_t* ptr, int64_t node) {
     return 4 * int64_t(ptr[node]) + 5 * node;
   }
@@ -100,7 +100,7 @@ class Plan {
            (stack_.layers > 1 && is_flipped(1) == flipped);
   }
 
-  // First nodes of the threads' shares, as even in cost as node or graph boundaries allow.
+  // First nodes of the threads' shares, balanced as well as node or graph boundaries allow.
   std::vector<int> bounds(const int32_t* ptr, bool between_graphs) const {
     const int64_t total = cost(ptr, stack_.nodes),
                   count = between_graphs ? stack_.graphs : stack_.nodes;
@@ -119,7 +119,7 @@ class Plan {
     return result;
   }
 
-  // Whether threads that own whole graphs have about equal work.
+  // Whether the work is balanced if threads own whole graphs.
   bool graphs_balance() const {
     const auto nodes = bounds(stack_.tail_ptr, true);
     int64_t most = 0;
@@ -145,7 +145,7 @@ class Plan {
     for (int t = 0; t < threads; t++) cut(side, side.shares[t], nodes[t], nodes[t + 1]);
   }
 
-  // Also makes sure that no index leads astray, so that a wrong order cannot crash the process.
+  // Also checks that all indices are in range, so that a wrong order cannot crash the process.
   void find_heads(Side& side, bool flipped) {
     const int64_t* heads = stack_.edge_index + (flipped ? stack_.edges : 0);
     const int64_t* tails = stack_.edge_index + (flipped ? 0 : stack_.edges);
@@ -165,8 +165,8 @@ class Plan {
     }
   }
 
-  // Cut the nodes of a share. A thread that owns whole graphs goes on from one chunk of them to the
-  // next on its own; threads that share a graph meet after its single chunk.
+  // Divides the nodes of a share. A thread that owns whole graphs moves from chunk to chunk on its
+  // own; threads that share a graph synchronise after its single chunk.
   void cut(const Side& side, Share& share, int first, int last) {
     int64_t graph = 0;
     for (int node = first; node < last || share.chunks.empty();) {
@@ -194,7 +194,7 @@ class Plan {
     share.last_group = share.node_blocks.back().group;
   }
 
-  // Blocks of at least one node, as long as they fit and stay within a norm group.
+  // Blocks of at least one node, as large as fits, within one norm group.
   template <class Fits>
   void cut_blocks(int first, int last, Fits fits, std::vector<Block>& blocks) const {
     const int32_t* ptr = groups > 1 ? stack_.graph_ptr : whole_;

@@ -1,6 +1,6 @@
-// Random edge removal from a counter: whether a score stays follows from seed, layer, row and
-// channel, so that no mask is stored and the backward pass finds the same one. removal.py has the
-// same function in torch.
+// Counter-based random edge removal: whether a score is kept follows from seed, layer, row and
+// channel, so no mask is stored and the backward pass recomputes the same one. removal.py has the
+// same function in PyTorch.
 #pragma once
 
 #include "vec.h"

@@ -30,9 +30,9 @@ struct GrassStack {
   float *grad_x, *grad_e;  // [N, d], [E, d]
   float* grad_weights;     // [L, P]
 
-  // Adds up sums over all processes that share the batch norm, and returns 0; or null.
+  // Sums over all processes that share the batch norm, returns 0 on success; or null.
   int (*add_up)(double* sums, int64_t count);
 };
 
-// What the C functions return.
+// Return values of the C functions.
 enum GrassStatus : int { grass_ok = 0, grass_bad_order = 1, grass_no_memory = 2, grass_failed = 3 };

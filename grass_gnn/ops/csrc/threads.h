@@ -1,4 +1,4 @@
-// Threads of one call: started for it, gone after it, so they never compete with torch's own pool.
+// Threads that exist only during one call, so they never compete with torch's own pool.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 namespace grass {
 
-// All threads wait until the last has come. They spin for a tenth of a millisecond or so first: to
-// wake a sleeping thread takes as long, and a batch has a hundred layers' worth of waits.
+// A barrier. Threads first spin for about a tenth of a millisecond: waking a sleeping thread takes
+// as long, and a training step waits a hundred times.
 class Barrier {
  public:
   explicit Barrier(int threads) : threads_(threads), missing_(threads) {}

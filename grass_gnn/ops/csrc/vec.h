@@ -36,9 +36,9 @@ struct Lanes {
   static GRASS_INLINE void store(float* p, F x) { std::memcpy(p, &x, sizeof(F)); }
   static GRASS_INLINE void add(float* p, F x) { store(p, load(p) + x); }
   static GRASS_INLINE F all(float value) { return value - F{}; }
-  // The larger and the smaller, or b if either is not a number.
+  // Maximum and minimum, or b if either is NaN.
   static GRASS_INLINE F max(F a, F b) {
-#if defined(__AVX512F__)  // GCC makes two instructions of the general form
+#if defined(__AVX512F__)  // GCC compiles the general form to two instructions
     if constexpr (L == 16) return (F)_mm512_max_ps((__m512)a, (__m512)b);
 #endif
     return a > b ? a : b;
@@ -56,8 +56,8 @@ struct Lanes {
     return result;
   }
 
-  // e^x for x up to 80. Below -50 it stays at e^-50: no sum in float32 sees the difference, and
-  // products with it do not become denormal numbers, which are slow. NaN stays NaN.
+  // e^x for x up to 80. Below -50 it stays at e^-50: this makes no difference in a float32 sum,
+  // and products with it do not become denormal numbers, which are slow. NaN stays NaN.
   static GRASS_INLINE F exp(F x) {
     const float rounder =
         12582912.0f;  // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
@@ -74,7 +74,7 @@ struct Lanes {
 
   // 1 / x, for x between 1e-30 and 1e30.
   static GRASS_INLINE F inverse(F x) {
-#if defined(__AVX512F__)  // a guess of 14 bits and one step of Newton's are faster than a division
+#if defined(__AVX512F__)  // a 14-bit estimate and one Newton step are faster than a division
     if constexpr (L == 16) {
       const F guess = (F)_mm512_rcp14_ps((__m512)x);
       return guess * (2.0f - x * guess);
@@ -91,7 +91,7 @@ struct Lanes {
     return x * (t * inverse(t + 2.0f));
   }
 
-  // mish and its slope t / (t + 2) + 4 x w (w + 1) / (t + 2)².
+  // mish and its derivative t / (t + 2) + 4 x w (w + 1) / (t + 2)².
   static GRASS_INLINE F mish(F x, F& slope) {
     const F w = exp(min(all(20.0f), x));
     const F t = w * (w + 2.0f);
@@ -102,8 +102,8 @@ struct Lanes {
   }
 };
 
-// The width of the representations. D > 0 is known at compile time; D = 0 takes any width and pads
-// rows to a multiple of 16 with zeros, which every step of a layer leaves at zero.
+// The width of the representations. D > 0 is known at compile time; D = 0 supports any width and
+// pads rows with zeros to a multiple of 16; every step of a layer keeps them zero.
 template <int D>
 struct Width {
   static constexpr int lanes = D == 0 || D % native_lanes == 0 ? native_lanes : 8;
@@ -114,11 +114,11 @@ struct Width {
   int rounded;
 
   explicit Width(int width) : actual(width), rounded((width + 15) / 16 * 16) {}
-  GRASS_INLINE int width() const { return D ? D : actual; }    // of rows outside
-  GRASS_INLINE int padded() const { return D ? D : rounded; }  // of rows in buffers of our own
+  GRASS_INLINE int width() const { return D ? D : actual; }    // of input and output rows
+  GRASS_INLINE int padded() const { return D ? D : rounded; }  // of rows in internal buffers
   GRASS_INLINE int vectors() const { return padded() / lanes; }
 
-  // Vector number v of a row of width() floats; what lies beyond its end reads as zero.
+  // Vector v of a row of width() floats; elements beyond its end read as zero.
   GRASS_INLINE F load(const float* row, int v) const {
     const int rest = width() - v * lanes;
     if (D || rest >= lanes) return V::load(row + v * lanes);

@@ -1,8 +1,8 @@
 // Random walk probabilities of chosen pairs of nodes, for all graphs of a batch.
 //
 // The walks of one graph are independent of those of another, and so are the columns of
-// T^h = T · T^(h-1). Work is cut into blocks of columns of one graph that stay in cache through all
-// k steps; of each step only the probabilities that a pair asks for are kept.
+// T^h = T · T^(h-1). Work is divided into blocks of columns of one graph that stay in cache
+// for all k steps; only the probabilities of requested pairs are kept.
 
 #include <algorithm>
 #include <atomic>
@@ -20,7 +20,7 @@
 namespace {
 
 constexpr int64_t kLane = 8;                  // widths of blocks are multiples of this
-constexpr int64_t kCacheNumbers = 1 << 15;    // of a block: 256 KB in double, twice, fit into L2
+constexpr int64_t kCacheNumbers = 1 << 15;    // of a block: two of 256 KB in double fit into L2
 
 // The rows of T: edges sorted by head, their tails numbered within the graph.
 struct Transition {
@@ -36,7 +36,7 @@ struct Block {
   int64_t width;   // number of columns, a multiple of kLane
 };
 
-// Where a block holds the probability of a pair, and where in the output it goes.
+// Position of the probability of a pair in a block and in the output.
 struct Lookup {
   int64_t place;
   float* target;
@@ -71,7 +71,7 @@ Transition transition_rows(const int64_t* head, const int64_t* tail, const float
   return rows;
 }
 
-// Columns that the compiler keeps in a register (or a few, where they are shorter).
+// Columns that the compiler keeps in one register (or a few shorter ones).
 typedef double Lane __attribute__((vector_size(8 * kLane)));
 
 // Row i of after = T · before, in `lanes` times kLane columns from `column` on.
@@ -106,7 +106,7 @@ void advance(const Transition& rows, const Block& block, const double* __restric
 struct Scratch {
   std::vector<double> before, after;  // [size, width]: the probabilities of two successive steps
   std::vector<int32_t> slot;          // [size, width]: row of a place in `kept`, or -1
-  std::vector<int64_t> places;        // [U]: the different places that lookups ask for
+  std::vector<int64_t> places;        // [U]: the distinct places that are looked up
   std::vector<float> kept;            // [U, k]
 };
 
@@ -118,7 +118,7 @@ void walk(const Transition& rows, const Block& block, const Lookup* lookups, int
   const int64_t used = std::min(block.width, block.size - block.column);
   for (int64_t c = 0; c < used; ++c) scratch.before[(block.column + c) * block.width + c] = 1.0;
 
-  // Rewiring adds pairs in both directions, so most probabilities are asked for more than once.
+  // Rewiring adds pairs in both directions, so most probabilities are needed more than once.
   scratch.slot.assign(numbers, -1);
   scratch.places.clear();
   for (int64_t l = 0; l < count; ++l) {
@@ -144,7 +144,7 @@ void walk(const Transition& rows, const Block& block, const Lookup* lookups, int
 }
 
 // The output is mostly fresh memory, and touching it page by page for the first time takes longer
-// than computing what goes there: ask for large pages.
+// than computing its content: request large pages.
 void prefer_large_pages([[maybe_unused]] float* out, [[maybe_unused]] int64_t numbers) {
 #ifdef __linux__
   constexpr uintptr_t page = 4096, worthwhile = 1 << 22;
@@ -157,8 +157,8 @@ void prefer_large_pages([[maybe_unused]] float* out, [[maybe_unused]] int64_t nu
 
 }  // namespace
 
-// Writes P_ij of each pair after 1..k steps, and if `both`, P_ji behind it: out [M, k or 2k].
-// Indices must lie in range, and neither edges nor pairs may join two graphs. Returns 0, or 1 when
+// Writes P_ij of each pair after 1..k steps, and if `both`, P_ji after it: out [M, k or 2k].
+// Indices must be in range, and neither edges nor pairs may connect two graphs. Returns 0, or 1 if
 // memory or threads run out.
 extern "C" int grass_walk_probabilities(const int64_t* graph_ptr, int64_t num_graphs,
                                         const int64_t* edge_index, const float* transition,

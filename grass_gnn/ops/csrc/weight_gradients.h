@@ -1,4 +1,4 @@
-// Gradients of a layer's weights, as a thread adds them up.
+// Gradients of a layer's weights, accumulated by one thread.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace grass {
 
-// Summed in float for some blocks, then in double.
+// Summed in float over a few blocks, then in double.
 class WeightGradients {
  public:
   explicit WeightGradients(int width)
@@ -37,8 +37,8 @@ class WeightGradients {
   std::vector<double> totals_;
 };
 
-// The gradients of all threads, always in the order of the threads, into the flat weights of a
-// layer of width d. Each thread does a part of the rows; `alpha` is the factor of the output maps.
+// Sums the gradients of all threads, always in thread order, into the flat weights of a
+// layer of width d. Each thread sums a part of the rows; `alpha` scales the output maps.
 inline void add_up(const std::vector<WeightGradients>& all, int thread, const Offsets& to, int d,
                    double alpha, float* result) {
   const Offsets& from = all[0].at;

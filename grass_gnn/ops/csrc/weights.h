@@ -16,8 +16,8 @@ struct Offsets {
         edge_out_bias(node_out_bias + d), size(node_out_bias + (output_bias ? 2 * d : 0)) {}
 };
 
-// A weight of `blocks` square blocks, [blocks · d, d], as the right side of a product: transposed
-// it takes a row of width d to blocks · d, plain it takes a gradient back.
+// A weight of `blocks` square blocks, [blocks · d, d], as the right-hand side of a product:
+// transposed, it maps a row of width d to blocks · d; otherwise, it maps a gradient back.
 template <int D>
 class Packed {
  public:
