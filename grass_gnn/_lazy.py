@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used, because torch alone takes seconds."""
+"""Lazy imports: names of a package are imported at first use, because torch takes seconds."""
 
 from __future__ import annotations
 

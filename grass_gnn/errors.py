@@ -1,14 +1,14 @@
-"""Errors that users can fix. The command line shows their message instead of a traceback."""
+"""Errors that users can fix. The command line shows the message instead of a traceback."""
 
 LONGEST_MESSAGE = 2000  # characters
 
 
 class GrassError(ValueError):
-    """Something the user can fix: the message is one clear sentence that names the problem.
+    """An error that the user can fix; the message is one sentence that names the problem.
 
-    The command line prints the message alone (a traceback only with ``--debug``). Subclasses say
-    what is wrong in general, so that programs need not read the message. Very long messages are
-    shortened: parts of them may come from a file.
+    The command line prints the message alone (a traceback only with ``--debug``). Subclasses tell
+    programs what kind of error it is. Very long messages are shortened, since parts of them may
+    come from a file.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -20,7 +20,7 @@ class ConfigError(GrassError):
 
 
 class DataError(GrassError):
-    """A graph, a table or a target does not fit what the task or the model expects."""
+    """A graph, a table or a target does not match what the task or the model expects."""
 
 
 class RunError(GrassError):

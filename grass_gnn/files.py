@@ -1,7 +1,7 @@
 """Reading and writing the files of run folders.
 
-Files are written completely or not at all. Files that are read may come from anybody: only regular
-files up to a given size are opened, and they are read once.
+Files are written completely or not at all. Files that are read are untrusted: only regular files up
+to a given size are opened, and they are read once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_KEY_PARTS = 1000  # in one line of a TOML file
 def write_whole(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path next to ``path``, and rename it to ``path`` at the end.
 
-    The bytes are on disk before the file is renamed, so that readers find the old file or the new
+    The bytes are on disk before the file is renamed, so readers find either the old file or the new
     one, even after a power failure. Errors leave no temporary file behind; those of killed
     processes are removed by the next process that writes to the folder.
 
@@ -132,7 +132,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_bytes(path: str | Path, limit: int) -> bytes:
-    """Read a file that may come from anybody, at once.
+    """Read an untrusted file at once.
 
     Args:
         path: The file; links are followed.
@@ -143,7 +143,7 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
             which may never end), it is too large, or it cannot be read.
     """
     try:
-        # Opening a named pipe would otherwise wait for somebody to write to it.
+        # Opening a named pipe would otherwise wait for a writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(handle, "rb") as file:
             status = os.fstat(handle)
@@ -163,7 +163,7 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
 
 
 def read_text(path: str | Path, limit: int = LARGEST_TEXT) -> str:
-    """Read a text file that may come from anybody; see :func:`read_bytes`."""
+    """Read an untrusted text file; see :func:`read_bytes`."""
     try:
         return read_bytes(path, limit).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -171,7 +171,7 @@ def read_text(path: str | Path, limit: int = LARGEST_TEXT) -> str:
 
 
 def read_json(path: str | Path, limit: int = LARGEST_TEXT) -> Any:
-    """Read a JSON file that may come from anybody; see :func:`read_bytes`."""
+    """Read an untrusted JSON file; see :func:`read_bytes`."""
     text = read_text(path, limit)
     try:
         value = json.loads(text)
@@ -185,7 +185,7 @@ def read_json(path: str | Path, limit: int = LARGEST_TEXT) -> Any:
 
 
 def read_toml(path: str | Path, limit: int = LARGEST_TEXT) -> dict[str, Any]:
-    """Read a TOML file that may come from anybody; see :func:`read_bytes`."""
+    """Read an untrusted TOML file; see :func:`read_bytes`."""
     text = read_text(path, limit)
     # Dotted keys take time quadratic in their parts. A list of numbers has as many commas as dots.
     if any(line.count(".") - line.count(",") > _MOST_KEY_PARTS for line in text.splitlines()):

@@ -1,4 +1,4 @@
-"""What a run took, and on what machine."""
+"""Peak memory, processor, devices and versions of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def peak_memory_mb(device: torch.device | None = None) -> float:
 
 
 def cpu_name() -> str:
-    """The processor's name, as the system tells it."""
+    """The name of the processor, as reported by the system."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -33,7 +33,7 @@ def cpu_name() -> str:
 
 
 def describe() -> dict[str, Any]:
-    """Processor, devices and the versions that matter."""
+    """Processor, devices and versions of the main packages."""
     return {
         "cpu": cpu_name(),
         "cores": os.cpu_count(),

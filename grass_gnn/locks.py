@@ -1,4 +1,4 @@
-"""Locks that let one process at a time use a folder, and name their owner.
+"""Folder locks: one process at a time uses a folder, and others are told which one.
 
 The operating system holds the lock (``filelock``) and releases it when the process ends, however it
 ends. The lock file contains its owner: process, machine and time. A lock file of another machine is
@@ -33,7 +33,7 @@ _held: dict[tuple[Path, int], FolderLock] = {}  # by folder and thread of this p
 def locked(folder: str | Path) -> Iterator[FolderLock]:
     """Lock a folder, which is created if necessary.
 
-    A thread that holds the lock already gets the same one again.
+    A thread that already holds the lock gets the same one again.
 
     Raises:
         RunError: Another process holds it (the message says which), or it cannot be written.
@@ -77,13 +77,13 @@ class FolderLock:
                 os.close(handle)
                 raise RunError(
                     f"{self.folder} is in use by {describe(owner)}: "
-                    "wait until that has ended, or choose another folder (--out)."
+                    "wait until it has ended, or choose another folder (--out)."
                 )
             if owner.get("host", socket.gethostname()) != socket.gethostname():
                 os.close(handle)
                 raise RunError(
                     f"{self.folder} was locked by {describe(owner)}: "
-                    f"if that has ended, remove {self.path} and try again."
+                    f"if it has ended, remove {self.path} and try again."
                 )
             if self._is_current(handle):
                 return handle
@@ -99,12 +99,12 @@ class FolderLock:
         """Raise if the folder was removed, replaced or unmounted since it was locked."""
         if not self._is_current(self.handle):
             raise RunError(
-                f"The folder {self.folder} has vanished while it was in use: "
+                f"The folder {self.folder} disappeared while it was in use: "
                 "restore it and use --resume."
             )
 
     def empty(self) -> None:
-        """Remove everything in the folder except for the lock."""
+        """Remove everything in the folder except the lock."""
         for path in self.folder.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -150,7 +150,7 @@ def stamp(handle: int) -> None:
 
 
 def read_owner(handle: int) -> dict[str, Any]:
-    """The present or previous owner of a lock file; empty if it is not known."""
+    """The current or previous owner of a lock file; empty if unknown."""
     try:
         owner = json.loads(os.pread(handle, 4096, 0))
         return {"pid": int(owner["pid"]), "host": owner["host"], "started": owner["started"]}

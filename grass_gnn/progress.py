@@ -1,7 +1,7 @@
 """Progress of long computations: one hook, or a progress bar on a terminal.
 
-Code that takes long calls :func:`report_progress`. Whoever starts it decides with
-:func:`reporting` where the reports go; without it they go nowhere.
+Long computations call :func:`report_progress`. Callers use :func:`reporting` to decide where the
+reports go; by default they are discarded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test helpers, also for users: random graphs, and the check that a model is equivariant."""
+"""Public test helpers: random graphs, and a check that a model is permutation equivariant."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def random_input(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Data:
-    """A connected undirected graph with the features and targets that a configuration asks for.
+    """A connected undirected graph with the features and targets of a configuration.
 
     The same seed gives the same graph on every device.
     """

@@ -21,7 +21,7 @@ def check_graph(edge_index: Tensor, num_nodes: int, weight: Tensor | None = None
 
 
 def check_weights(name: str, weights: Tensor, num_edges: int) -> None:
-    """Raise unless ``weights`` [E] holds a finite, non-negative number for each edge."""
+    """Raise unless ``weights`` [E] has a finite, non-negative number for each edge."""
     if not isinstance(weights, Tensor):
         raise TypeError(f"{name} must be a tensor, not {type(weights).__name__}.")
     if weights.shape != (num_edges,):
@@ -40,7 +40,7 @@ def check_pairs(name: str, pairs: Tensor, num_nodes: int) -> None:
     if not isinstance(pairs, Tensor):
         raise TypeError(f"{name} must be a tensor, not {type(pairs).__name__}.")
     if pairs.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"{name} must hold integers (int64 or int32), not {pairs.dtype}.")
+        raise TypeError(f"{name} must contain integers (int64 or int32), not {pairs.dtype}.")
     if pairs.dim() != 2 or pairs.size(0) != 2:
         raise ValueError(f"{name} must have shape [2, E], but its shape is {list(pairs.shape)}.")
     if pairs.numel() == 0:
@@ -50,12 +50,12 @@ def check_pairs(name: str, pairs: Tensor, num_nodes: int) -> None:
         row, column = ((pairs < 0) | (pairs >= num_nodes)).nonzero()[0].tolist()
         raise ValueError(
             f"{name}[{row}, {column}] is {pairs[row, column].item()}, "
-            f"but must lie between 0 and {num_nodes - 1} (there are {num_nodes} nodes)."
+            f"but must be between 0 and {num_nodes - 1} (there are {num_nodes} nodes)."
         )
 
 
 def check_graph_ptr(graph_ptr: Tensor, num_nodes: int | None = None) -> None:
-    """Raise unless ``graph_ptr`` [B + 1] holds the first node of each graph, and the end."""
+    """Raise unless ``graph_ptr`` [B + 1] has the first node of each graph, and the end."""
     if not isinstance(graph_ptr, Tensor) or graph_ptr.dtype not in (torch.int64, torch.int32):
         raise TypeError("graph_ptr must be an integer tensor.")
     if graph_ptr.dim() != 1 or graph_ptr.numel() == 0:
@@ -71,16 +71,16 @@ def check_graph_ptr(graph_ptr: Tensor, num_nodes: int | None = None) -> None:
 
 
 def check_within_graphs(name: str, pairs: Tensor, graph_ptr: Tensor) -> None:
-    """Raise if one of ``pairs`` [2, M] joins nodes of two different graphs."""
+    """Raise if one of ``pairs`` [2, M] connects two different graphs."""
     graph = torch.repeat_interleave(graph_ptr.diff())  # [N]
     head, tail = graph[pairs]  # [M] each
     if not torch.equal(head, tail):
         place = int((head != tail).nonzero()[0])
-        raise ValueError(f"{name}[:, {place}] joins nodes of two different graphs.")
+        raise ValueError(f"{name}[:, {place}] connects nodes of two different graphs.")
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    """Raise if ``tensor`` holds NaN or infinity."""
+    """Raise if ``tensor`` contains NaN or infinity."""
     finite = torch.isfinite(tensor)
     if not bool(finite.all()):
         place = (~finite).nonzero()[0].tolist()

@@ -236,8 +236,8 @@ def _check_probabilities(
 def _check_count(rows: int) -> None:
     if rows < FEWEST:
         raise GrassError(
-            f"{rows} rows are too few for a calibration (it needs at least {FEWEST}, which no run was "
-            "trained on): use a larger validation set, the same --split-seed for all runs of an "
+            f"{rows} rows are too few for a calibration ({FEWEST} that no run was trained on are "
+            "needed): use a larger validation set, the same --split-seed for all runs of an "
             "ensemble, or a table of other rows (--data)."
         )
 

@@ -239,7 +239,7 @@ class FoldSplits:
         )
 
     def of_rows(self, fold: int) -> dict[int, str]:
-        """Split of each usable row: the fold is the test set, part of the rest the validation set."""
+        """Split of each usable row: test is the fold, validation is part of the rest."""
         rest = [number for number, own in self.folds.items() if own != fold]
         train, val = self.shares[:2]
         if self.scaffolds is not None:

@@ -146,7 +146,7 @@ class Pretrained:
                 if before.get(what) != start[what]:
                     raise GrassError(
                         f"The run in {folder} started from {before.get('run')}"
-                        f"{' with --freeze' if before.get('frozen') else ''}: resume it with the same options."
+                        f"{' with --freeze' if before.get('frozen') else ''}: use the same options."
                     )
             return before
         write_json(folder / FILE, start)

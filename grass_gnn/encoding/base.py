@@ -1,4 +1,4 @@
-"""The interface of a structural encoding: everything the rest of the package asks of one.
+"""The interface of structural encodings, as used by the rest of the package.
 
 To add an encoding, write a subclass of :class:`Encoding` in a file of its own, list it in
 ``ENCODINGS`` (``encoding/__init__.py``), and add its name to ``EncodingConfig.kind``.

@@ -246,7 +246,7 @@ def decomposed_pairs(
         graph = node_graph[pairs[0]]
         if not torch.equal(graph, node_graph[pairs[1]]):
             crossing = int((graph != node_graph[pairs[1]]).nonzero()[0])
-            raise ValueError(f"pairs[:, {crossing}] joins nodes of two different graphs.")
+            raise ValueError(f"pairs[:, {crossing}] connects nodes of two different graphs.")
 
     # Each graph has its own powers. Pairs are grouped by graph into tiles of equal size (the last
     # tile of a graph is padded), so that all tiles form one batched matrix product.

@@ -1,4 +1,4 @@
-"""What encodings and rewiring read from PyG graphs: edges, weights and the graph of each node."""
+"""Read edges, weights and the graph of each node from PyG graphs, for encodings and rewiring."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHT_KEY = "edge_weight"  # PyG's name for edge weights, used wherever a graph
 
 
 class Graph(NamedTuple):
-    """A single graph, as the functions of this package take it."""
+    """The structure of a single graph."""
 
     edge_index: Tensor  # [2, E]
     num_nodes: int
@@ -48,7 +48,7 @@ def read_graph(data: Data, weight_key: str | None = WEIGHT_KEY) -> Graph:
         )
     if "added_edge_mask" in data:
         raise ValueError(
-            "The graph was rewired already: put encodings before AddRandomRegularEdges."
+            "The graph has already been rewired: put encodings before AddRandomRegularEdges."
         )
     num_nodes, weight = int(data.num_nodes or 0), edge_weights(data, weight_key)
     check_graph(data.edge_index, num_nodes)
@@ -65,7 +65,7 @@ def edge_weights(data: Data, weight_key: str | None = WEIGHT_KEY) -> Tensor | No
     if weight is None:
         if weight_key == WEIGHT_KEY:
             return None
-        raise ValueError(f"The graph has no {weight_key!r} to take edge weights from.")
+        raise ValueError(f"The graph has no {weight_key!r} for the edge weights.")
     if not isinstance(weight, Tensor):
         raise TypeError(f"{weight_key} must be a tensor, not {type(weight).__name__}.")
     return weight.squeeze(1) if weight.dim() == 2 and weight.size(1) == 1 else weight
@@ -94,9 +94,11 @@ def graph_ptr_of(data: Data) -> Tensor:
         or batch.shape != (num_nodes,)
         or batch.dtype not in (torch.int64, torch.int32)
     ):
-        raise ValueError(f"data.batch must hold the graph of each node, as integers [{num_nodes}].")
+        raise ValueError(
+            f"data.batch must contain the graph of each node, as integers [{num_nodes}]."
+        )
     if batch.numel() and (int(batch[0]) < 0 or bool((batch.diff() < 0).any())):
-        raise ValueError("data.batch must be sorted: the nodes of a graph follow each other.")
+        raise ValueError("data.batch must be sorted, so that the nodes of a graph are contiguous.")
     sizes = torch.bincount(batch)  # [B]
     if bool((sizes == 0).any()):
         raise ValueError(f"data.batch has no node of graph {int((sizes == 0).nonzero()[0])}.")

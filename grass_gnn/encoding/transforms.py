@@ -1,6 +1,6 @@
 """The encodings as PyG transforms.
 
-They are apart from the encodings because PyG takes seconds to import, which ``predict`` saves.
+They are in a separate file because PyG takes seconds to import, and ``predict`` does not need it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Budgets: how far a reproduction is reduced, and how this is shown with its results."""
+"""Budgets: limits on a reproduction, and their description for reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Budget:
     batch_size: int | None = None  # at most: more steps for the same epochs
 
     def apply(self, config: GRASSConfig) -> GRASSConfig:
-        """The configuration within the budget (epochs that follow from minutes are set later)."""
+        """The configuration within the budget (epochs derived from minutes are set later)."""
         changes: dict[str, Any] = {}
         evaluation, model = config.evaluation, config.model
         if self.layers is not None:
@@ -81,7 +81,7 @@ class Budget:
         if self.batch_size is not None:
             words.append(f"batches of at most {self.batch_size}")
         if self.minutes is not None:
-            words.append(f"as many epochs as take about {self.minutes:g} min")
+            words.append(f"as many epochs as fit into about {self.minutes:g} min")
         if self.graphs is not None:
             words.append(f"at most {self.graphs:,} graphs per split")
         if self.passes is not None:
@@ -104,7 +104,7 @@ def make_budget(name: str, **limits: float | None) -> Budget:
         raise GrassError(f"There is no budget {name!r}{suggest(name, list(BUDGETS))}")
     given: dict[str, Any] = {key: value for key, value in limits.items() if value is not None}
     if "epochs" in given and "minutes" in given:
-        raise GrassError("Give either --epochs or --minutes, not both: one follows from the other.")
+        raise GrassError("Use either --epochs or --minutes, not both.")
     if "epochs" in given:
         given["minutes"] = None
     elif "minutes" in given:
@@ -113,7 +113,7 @@ def make_budget(name: str, **limits: float | None) -> Budget:
 
 
 def is_deterministic(config: GRASSConfig) -> bool:
-    """Whether every evaluation of a model sees the same edges."""
+    """Whether every evaluation of a model uses the same edges."""
     rewiring = config.rewiring
     unaware = config.model.architecture != "grass"
     fixed = rewiring.kind in ("none", "complete") or rewiring.when != "always"
@@ -152,7 +152,7 @@ def count_parameters(config: GRASSConfig) -> int:
 
 
 def same_size(config: GRASSConfig, architecture: str, **changes: Any) -> GRASSConfig:
-    """A baseline with about as many parameters as ``config``, by choice of its width.
+    """A baseline whose width is chosen to match the number of parameters of ``config``.
 
     Args:
         config: The configuration whose size to match.
@@ -165,7 +165,7 @@ def same_size(config: GRASSConfig, architecture: str, **changes: Any) -> GRASSCo
     def excess(dim: int) -> int:
         return count_parameters(baseline.override({"model.dim": dim})) - goal
 
-    dim = 4  # in steps of four, which the attention heads divide
+    dim = 4  # in steps of four, the number of attention heads
     while excess(dim + 4) <= 0:
         dim += 4
     return baseline.override({"model.dim": min((dim, dim + 4), key=lambda d: abs(excess(d)))})
@@ -192,6 +192,6 @@ def epochs_within(
 def train_for(
     config: GRASSConfig, data: PreparedData, folder: Path, seconds: float, seed: int = 0
 ) -> Run:
-    """Train for about this many seconds: one epoch is timed, and the number of epochs follows."""
+    """Train for about this many seconds; the number of epochs is estimated from one epoch."""
     epochs = epochs_within(config, data, folder, seconds, seed)
     return train(config.override({"training.epochs": epochs}), data, folder, RunOptions(seed=seed))

@@ -34,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Filling:
-    """Numbers of a table that an experiment measures: which quantity, and where in the table."""
+    """Numbers of a table measured by an experiment: the quantity and its place in the table."""
 
     table: str
     measure: str
@@ -64,7 +64,7 @@ class Experiment:
     title: str
     cells: dict[str, Cell]
     fillings: list[Filling]
-    equal_time: bool = False  # each cell is to train for the same time, not the same epochs
+    equal_time: bool = False  # cells train for the same time instead of the same number of epochs
 
     def cell(self, name: str) -> Cell:
         """A cell, by name."""

@@ -72,12 +72,12 @@ class Grid:
         self._check()
 
     def _check(self) -> None:
-        """Refuse a folder that belongs to something else, before anything is run."""
+        """Raise if the folder belongs to another grid, before anything is run."""
         for job in self.jobs:
             path = self.folder / job.place / CARD
             if path.is_file() and not _same(read_json(path), job.identity):
                 raise GrassError(
-                    f"{path.parent} holds a run with another budget or other settings: "
+                    f"{path.parent} contains a run with a different budget or settings: "
                     "choose another --out."
                 )
 
@@ -113,7 +113,7 @@ class Grid:
         self.write_results()
 
     def _planned(self, job: Job) -> Job:
-        """A job whose number of epochs follows from minutes, by timing the unchanged preset once.
+        """A job with the number of epochs that fit into the minutes, from timing the preset once.
 
         Rows of an ablation are compared at the same number of epochs, as in the paper.
         """

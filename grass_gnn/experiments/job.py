@@ -26,7 +26,7 @@ from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, train
 
 CARD, RESULTS, ERROR, PREDICTIONS = "cell.json", "results.json", "error.json", "predictions.csv"
-SHOWN_PREDICTIONS = 2000  # that a report draws
+SHOWN_PREDICTIONS = 2000  # drawn in a report
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Source:
     generate: tuple[int, int, int] | None = None
 
     def prepare(self, config: GRASSConfig) -> PreparedData:
-        """Read and encode the graphs, or take them from the cache."""
+        """Read and encode the graphs, or load them from the cache."""
         return prepare_benchmark(config, self.folder, self.generate)
 
 
@@ -115,7 +115,7 @@ def run_job(job: Job, folder: Path) -> None:
     except Interrupted:
         raise
     except Exception as error:
-        told = isinstance(error, GrassError)  # others need more than their last line
+        told = isinstance(error, GrassError)  # unexpected errors need their traceback
         message = str(error) if told else f"{type(error).__name__}: {error}"
         detail = "" if told else traceback.format_exc()
         write_json(folder / ERROR, {**job.identity, "error": message, "traceback": detail})

@@ -36,7 +36,7 @@ class Measured:
 
     @property
     def standard_error(self) -> float | None:
-        """Of the mean, over seeds."""
+        """Standard error of the mean over seeds."""
         return None if self.spread is None or self.runs < 2 else self.spread / self.runs**0.5
 
 
@@ -72,7 +72,7 @@ class RunRecord:
 
     @cached_property
     def predictions(self) -> list[tuple[float, float]]:
-        """(target, prediction) of some of the test set; none of a run that kept none."""
+        """(target, prediction) for some of the test set; empty if the run saved none."""
         path = self.folder / PREDICTIONS
         if not path.is_file():
             return self._averaged_predictions()
@@ -80,7 +80,7 @@ class RunRecord:
         return [(float(row[0]), float(row[1])) for row in rows]
 
     def _averaged_predictions(self) -> list[tuple[float, float]]:
-        """Those of a run by itself: values of its only target, or its likeliest classes."""
+        """Predictions of a single run: values of its only target, or its most likely classes."""
         path, task = self.folder / "test_predictions.csv", make_task(self.config.task)
         if not path.is_file() or task.chart is None or task.target_columns > 1:
             return []
@@ -123,7 +123,7 @@ def average(runs: Sequence[RunRecord], name: str) -> Measured | None:
         return None
     values = [run.measure(name) for run in runs]
     spread = statistics.stdev(values) if len(values) > 1 else None
-    if name == "epoch_seconds":  # the paper's spread is that of epochs
+    if name == "epoch_seconds":  # the paper gives the standard deviation over epochs
         spreads = [run.results["training"]["epoch_seconds"]["std"] for run in runs]
         spread = statistics.mean(spreads)
     return Measured(statistics.mean(values), spread, len(values))
@@ -163,7 +163,7 @@ class GridRecord:
         return replace(self, experiment=replace(self.experiment, name=name, title=title))
 
     def measured(self, cell: Cell, measure: str) -> Measured | None:
-        """A number of a cell; none if it has not run."""
+        """A measured number of a cell; None if it has not been run."""
         return average(self.runs.get(cell.name, []), measure)
 
     def lookup(self, table: str, row: str, column: str) -> float | None:
@@ -192,5 +192,5 @@ def _seed(path: Path) -> int:
 
 
 def is_grid(folder: Path) -> bool:
-    """Whether a folder holds a grid, rather than a run."""
+    """Whether a folder contains a grid rather than a run."""
     return (folder / GRID).is_file()

@@ -51,11 +51,11 @@ class PublishedTable:
     label: str  # its \\label in the paper's source
     title: str
     columns: list[str]
-    cells: dict[tuple[str, str], Published]  # by row and column; spanned cells stand in both rows
+    cells: dict[tuple[str, str], Published]  # by row and column; spanned cells are in both rows
     rows: list[str]
     better: dict[str, str]  # "lower" or "higher", by column
     metrics: dict[str, str] = field(default_factory=dict)  # by column
-    runs: dict[str, int] = field(default_factory=dict)  # models behind a spread, by column
+    runs: dict[str, int] = field(default_factory=dict)  # number of runs behind a std, by column
     printed: int = 0  # number of printed cells: spanned ones count once
     training_variance: float | None = None  # of the metric, due to training
 

@@ -46,7 +46,7 @@ def in_processes(jobs: Sequence[tuple[Job, Path]]) -> Iterator[Job]:
 def _child(job: Job, folder: Path) -> None:
     os.setpgrp()  # Ctrl-C on a terminal reaches the parent only, which forwards it once
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    logging.getLogger("grass_gnn").setLevel(logging.ERROR)  # the report says what data it was
+    logging.getLogger("grass_gnn").setLevel(logging.ERROR)  # the report describes the data
     try:
         run_job(job, folder)
     except (Interrupted, KeyboardInterrupt):
@@ -54,7 +54,7 @@ def _child(job: Job, folder: Path) -> None:
 
 
 def _end_with_parent() -> None:
-    """End with the parent process, so that a killed grid leaves no run behind in its folder."""
+    """End with the parent process, so that no run continues after its grid was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -64,7 +64,7 @@ def _end_with_parent() -> None:
 def _ending(code: int | None) -> str:
     if code is not None and code < 0:
         name = signal.Signals(-code).name
-        return f"Its process was ended by {name} (SIGKILL is often a lack of memory)."
+        return f"Its process was ended by {name} (SIGKILL often means that memory ran out)."
     return f"Its process ended with exit code {code}."
 
 

@@ -18,7 +18,7 @@ from grass_gnn.rewiring import random_regular_edges
 SIZES = (32, 100, 316, 1000)
 DEGREES = (4, 6, 8)  # the main text's r: r / 2 permutations
 CONNECTIVITY_SIZES = (20, 40, 80)
-PERMUTATIONS = (1, 2)  # a simple draw of three is seen once in e^10.5
+PERMUTATIONS = (1, 2)  # three permutations are simple once in e^10.5 draws
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Point:
     nodes: int
     degree: int
     measured: float  # mean over samples
-    extreme: float  # the worst sample: largest of what has an upper bound, else smallest
+    extreme: float  # worst sample: the largest for an upper bound, else the smallest
     formula: float
     samples: int
 
 
 @dataclass(frozen=True)
 class SimpleDraw:
-    """How often permutations give a simple graph at once."""
+    """How often permutations give a simple graph at the first attempt."""
 
     permutations: int
     nodes: int
@@ -86,13 +86,13 @@ class Theory:
     diameter: list[Point]
     resistance: list[Point]  # the formula is the measured diameter
     spectral_gap: list[Point]
-    connectivity: list[Point]  # share of graphs that reach r, of graphs that are simple as drawn
+    connectivity: list[Point]  # share with connectivity r, among graphs drawn without repeats
     connectivity_removed: list[Point]  # the same after loops and repeats were removed
     simple: list[SimpleDraw]
 
 
 def diameter_bound(nodes: int, r: int) -> int:
-    """The least d with (r − 1)^(d − 1) ≥ 2 r |V| log |V| (the appendix, for ε → 0)."""
+    """The smallest d with (r − 1)^(d − 1) ≥ 2 r |V| log |V| (the appendix, for ε → 0)."""
     return 1 + math.ceil(math.log(2 * r * nodes * math.log(nodes)) / math.log(r - 1))
 
 

@@ -1,4 +1,4 @@
-"""Random rewiring: edges added to every graph of a batch at once, driven by one seed per graph."""
+"""Random rewiring: edges for all graphs of a batch at once, from one seed per graph."""
 
 from typing import TYPE_CHECKING
 

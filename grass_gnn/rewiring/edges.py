@@ -55,7 +55,7 @@ def random_regular_edges(
         r: Number of permutations (twice that number for ``"half"``).
         seeds: One int64 seed per graph [B]; a graph's edges depend on its seed and size alone.
         variant: How loops and repeats are removed.
-        max_trials: Most draws of ``"simple"``.
+        max_trials: Maximum number of draws for ``"simple"``.
 
     Returns:
         Head and tail of each edge [2, E], grouped by graph; each drawn pair precedes its reverse.
@@ -100,7 +100,7 @@ def distinct_pairs(pairs: Tensor, directed: bool) -> Tensor:
 def check_seeds(seeds: Tensor, graph_ptr: Tensor) -> None:
     """Raise unless there is one int64 seed for each graph [B]."""
     if seeds.dtype != torch.int64:
-        raise TypeError(f"seeds must hold int64, not {seeds.dtype}.")
+        raise TypeError(f"seeds must be int64, not {seeds.dtype}.")
     if seeds.shape != (graph_ptr.numel() - 1,):
         raise ValueError(
             f"seeds must have one value for each of the {graph_ptr.numel() - 1} graphs, "

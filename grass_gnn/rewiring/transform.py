@@ -79,7 +79,7 @@ class AddRandomRegularEdges(BaseTransform):
                 f"A torch_geometric Data or Batch is expected, not {type(data).__name__}."
             )
         if "added_edge_mask" in data:
-            raise ValueError("The graph is rewired already: it has an added_edge_mask.")
+            raise ValueError("The graph has already been rewired: it has an added_edge_mask.")
         check_graph(data.edge_index, data.num_nodes)
         graph_ptr = graph_ptr_of(data)
         added = self._draw(data.edge_index, graph_ptr)  # [2, E_R]
@@ -141,8 +141,8 @@ def _edge_features(data: Data, added: Tensor, graph_ptr: Tensor) -> dict[str, Te
         found = next((one for one in written if one is not None), None)
         if found is None:
             raise ValueError(
-                f"The graph has 'edge_{name}', but not what the encoding of added edges is "
-                f"computed from, such as '{name}_transition' or '{name}_vectors'."
+                f"The graph has 'edge_{name}', but not the tensors needed to encode added "
+                f"edges, such as '{name}_transition' or '{name}_vectors'."
             )
         encoding, stored = found
         rows[f"edge_{name}"] = encoding.pairs(added, Structure(data.edge_index, graph_ptr, stored))

@@ -1,6 +1,6 @@
-"""Checkpoint files: written in one piece, verified when read, and the one before is kept as well.
+"""Checkpoint files: written atomically, verified when read; the last two are kept.
 
-Read with ``weights_only=True``, so a checkpoint is never unpickled.
+They are read with ``weights_only=True``, which does not unpickle arbitrary objects.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from grass_gnn.errors import GrassError
 from grass_gnn.files import read_bytes, write_whole
 
 FOLDER = "checkpoints"  # in a run folder
-KEPT = 2  # the newest, and the one before it
+KEPT = 2  # the newest and the previous one
 _LARGEST = 64 << 30  # bytes of a checkpoint
-FORMAT = 2  # format 1 was that of the Trainer of Lightning
+FORMAT = 2  # format 1 was that of Lightning's Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def write_checkpoint(folder: Path, batches: int, checkpoint: dict[str, Any]) -> 
     with write_whole(folder / f"{batches:09d}-{_checksum(data)}.ckpt") as temporary:
         temporary.write_bytes(data)
     for old in checkpoints(folder)[KEPT:]:
-        with contextlib.suppress(OSError):  # one file too many does no harm
+        with contextlib.suppress(OSError):  # an extra file does no harm
             old.unlink()
 
 
@@ -69,7 +69,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any] | None:
 
 
 def _from_lightning(old: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint of format 1 in the present format."""
+    """Convert a checkpoint of format 1 to the current format."""
     callbacks = old["callbacks"]
     return {
         "format": FORMAT,

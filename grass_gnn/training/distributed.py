@@ -69,13 +69,13 @@ class Team:
         self.devices, self.nodes, self.size = devices, nodes, devices * nodes
         self.rank = 0
         if environment is not None and self.size > 1:
-            # Launchers know the rank; Lightning's own environment has to be told.
+            # Launchers set the rank; Lightning's own environment needs it from us.
             rank = environment.node_rank() * devices + environment.local_rank()
             environment.set_global_rank(rank)
             self.rank = environment.global_rank()
         self.started_here = started_here
         self.device = device
-        self._waiting: Any = None  # process group for waits that may take long
+        self._waiting: Any = None  # process group for long waits
 
     @property
     def leads(self) -> bool:
@@ -117,7 +117,7 @@ class Team:
             self._waiting = None
 
     def share(self, value: T) -> T:
-        """The leader's value, in all processes."""
+        """Send the leader's value to all processes."""
         if self.size == 1:
             return value
         box = [value if self.leads else None]
@@ -168,7 +168,7 @@ class Team:
             raise GrassError(f"Cannot train on the device {self.device}: {error}") from error
 
     def _leaves_weights_unused(self, config: GRASSConfig) -> bool:
-        """Whether some weights may get no gradient, which DDP then has to look for."""
+        """Whether some weights may get no gradient, which DDP has to be told."""
         model, exact = config.model, config.training.precision == "32-true"
         if model.architecture != "grass" or model.attention != "grass":
             return True
@@ -190,7 +190,7 @@ class Team:
             if self.size == 1 or not _is_lost_connection(error):
                 raise
             raise LostProcess(
-                f"Process {self.rank} of {self.size} has lost the others: one of them has ended or "
+                f"Process {self.rank} of {self.size} has lost the others: a process has ended or "
                 "cannot be reached. Resume from the last checkpoint with --resume."
             ) from error
 
@@ -216,7 +216,7 @@ ALONE = Team()
 
 
 def _accelerator(device: str | None) -> tuple[str, int | list[int]]:
-    """What Fabric calls a device."""
+    """Fabric's name for a device."""
     if device is None:
         return "auto", 1
     try:
@@ -254,7 +254,7 @@ def _is_lost_connection(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in words)
 
 
-_team: Team | None = None  # the team that this process belongs to at present
+_team: Team | None = None  # the current team of this process
 
 
 @contextmanager
@@ -306,7 +306,7 @@ def join(
 def find_team(
     devices: int | str | None = None, nodes: int | None = None, device: str | None = None
 ) -> Team:
-    """The team that is asked for, or that a launcher has started."""
+    """The requested team, or the one that a launcher has started."""
     asked = _number(devices)
     if asked == 0 or nodes == 0:
         raise GrassError("There must be at least one device and one node.")
@@ -371,7 +371,7 @@ def _slurm() -> Launcher | None:
             environment = SLURMEnvironment(auto_requeue=False)
         except RuntimeError:
             raise GrassError(
-                "With SLURM, set the number of processes by --ntasks-per-node."
+                "With SLURM, set the number of processes with --ntasks-per-node."
             ) from None
     found, machines = int(os.environ["SLURM_NTASKS_PER_NODE"]), int(os.environ["SLURM_NNODES"])
     return "SLURM", environment, found, machines
@@ -381,12 +381,12 @@ def _check_can_start(devices: int, nodes: int) -> None:
     """Raise if that many processes cannot be started here."""
     if torch.cuda.is_available() and devices > torch.cuda.device_count():
         raise GrassError(
-            f"There are {torch.cuda.device_count()} GPUs here, not {devices}: give fewer --devices."
+            f"There are {torch.cuda.device_count()} GPUs here, not {devices}: use fewer --devices."
         )
     if hasattr(sys, "ps1"):
         raise GrassError(
-            "Training on several devices does not work from a notebook or an interactive Python: "
-            "put the code into a script, or use the command grass-gnn train."
+            "Training on several devices does not work from a notebook or an interactive session: "
+            "put the code in a script, or use the command grass-gnn train."
         )
     needed = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
     if nodes > 1 and not all(name in os.environ for name in needed):
@@ -408,7 +408,7 @@ def _start_followers(team: Team) -> list[subprocess.Popen[bytes]]:
         subprocess.Popen(
             [sys.executable, "-c", start, str(team.devices), str(team.nodes), team.device or ""],
             env={**os.environ, "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": str(threads)},
-            stdin=subprocess.PIPE,  # its end tells them that the leader has ended
+            stdin=subprocess.PIPE,  # when it closes, they know that the leader has ended
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C reaches the leader, which tells the others
         )

@@ -1,9 +1,9 @@
-"""The training loop, from top to bottom in the order in which things happen.
+"""The training loop, in the order in which things happen.
 
-A run is a function of its seed and of the number of batches done: which graphs a batch holds, how
-they are rewired, which edges are removed and the learning rate all follow from these two numbers.
-So a checkpoint needs weights, optimiser state and that one number, and a resumed run repeats the
-interrupted one bit by bit. Lightning Fabric provides devices, precision and processes (DDP).
+A run is a function of its seed and of the number of batches done: the graphs of a batch, their
+rewiring, edge removal and the learning rate all follow from these two numbers. A checkpoint
+therefore needs only weights, optimiser state and that number, and a resumed run gives bit-identical
+results. Lightning Fabric provides devices, precision and processes (DDP).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import Record, Row, open_logger
 from grass_gnn.training.weights import BestWeights, WeightAverage
 
-OnEpoch = Callable[[Row], bool]  # sees the row of an epoch; True stops training
+OnEpoch = Callable[[Row], bool]  # receives the row of an epoch; True stops training
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class TrainingLoop:
         steps_per_epoch = -(-self.batches_per_epoch // training.accumulate)
         self.total_steps = training.epochs * steps_per_epoch
 
-        # The state of the run, all of which a checkpoint holds.
+        # The state of the run, all of it stored in checkpoints.
         self.batches_done = 0
         self.loss_sum, self.losses = 0.0, 0  # finite losses of the current epoch and their number
         self.optimizer = make_optimizer(model, training)
@@ -106,7 +106,7 @@ class TrainingLoop:
         self._step_loss = 0.0  # of the batches since the last optimiser step
         self._stopped_by_caller = False
         self._saved_at, self._saved_batches = time.monotonic(), -1
-        self._restored: dict[str, Any] = {}  # for parts that exist once Fabric has set them up
+        self._restored: dict[str, Any] = {}  # for attributes that Fabric sets up later
 
     @property
     def epoch(self) -> int:
@@ -153,7 +153,7 @@ class TrainingLoop:
             on_epoch: Called with the metrics of every epoch; training stops if it returns True.
 
         Raises:
-            Interrupted: A signal asked to stop. A checkpoint was written.
+            Interrupted: The run was stopped by a signal. A checkpoint was written.
             NotFinite: Too many steps in a row were not finite.
             LostProcess: Another process has ended.
         """
@@ -210,14 +210,14 @@ class TrainingLoop:
             self.average.to(self.fabric.device)
 
     def _train_epoch(self, stop: StopOnSignal) -> bool:
-        """Train on the rest of the current epoch; whether a signal asked to stop."""
+        """Train on the rest of the current epoch; return whether a signal asked to stop."""
         self.model.train()
         with closing(self._batches()) as batches:
             for batch in batches:
                 self.train_batch(batch)
                 self.batches_done += 1
                 self._progress(self._status(), self.batches_done, self._total_batches)
-                # A stop or a checkpoint in between would lose the gradients accumulated so far.
+                # Stopping or saving in between would lose the gradients accumulated so far.
                 if self.between_steps:
                     if stop.requested(self.team):
                         return True
@@ -331,7 +331,7 @@ class TrainingLoop:
         return row
 
     def _validate(self) -> float:
-        """Score the validation set as the final evaluation would, under one rewiring.
+        """Score the validation set as in the final evaluation, but with one rewiring.
 
         Batch norms first collect statistics of the training set, and forget them afterwards.
         """
@@ -351,7 +351,7 @@ class TrainingLoop:
         return metric
 
     def use_final_weights(self) -> None:
-        """Give the model the weights to keep: the best ones, the average, or the last ones."""
+        """Load the final weights into the model: the best, averaged or last ones."""
         if self.best is not None and self.best.weights:
             self.best.copy_to(self.model)
         elif self.average is not None:
@@ -364,7 +364,7 @@ class TrainingLoop:
         return self.config.training.epochs * self.batches_per_epoch
 
     def _status(self) -> str:
-        """Where training is, for a progress bar."""
+        """Current state of training, for a progress bar."""
         parts = [f"Training · epoch {self.epoch}"]
         if self.mean_loss is not None:
             parts.append(f"loss {self.mean_loss:.4f}")
@@ -392,7 +392,7 @@ class TrainingLoop:
         self._saved_at, self._saved_batches = time.monotonic(), self.batches_done
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed run needs, and what the checkpoint belongs to."""
+        """Everything needed to resume, and the run that the checkpoint belongs to."""
         return {
             "grass_gnn": {
                 "batches_done": self.batches_done,
@@ -431,10 +431,10 @@ class TrainingLoop:
                     "or choose another --out."
                 )
         threads = torch.get_num_threads()
-        if state.get("threads", threads) != threads:  # checkpoints of version 0.1 do not say
+        if state.get("threads", threads) != threads:  # not recorded in checkpoints of version 0.1
             logger.warning(
-                "The run was started with %d threads and is resumed with %d: sums are rounded in "
-                "another order, so the result differs slightly from that of an uninterrupted run.",
+                "The run was started with %d threads and is resumed with %d: rounding depends "
+                "on this, so the result differs slightly from that of an uninterrupted run.",
                 state["threads"],
                 threads,
             )

@@ -31,7 +31,7 @@ Groups = list[dict[str, Any]]
 
 
 class Kind(NamedTuple):
-    """How to build an optimiser, and the largest gradient that it survives."""
+    """How to build an optimiser, and the largest gradient that it can handle."""
 
     build: Callable[[Groups, TrainingConfig], torch.optim.Optimizer]
     largest_gradient: float

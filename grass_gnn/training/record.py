@@ -1,4 +1,4 @@
-"""The training curve: a row per epoch in ``metrics.csv``, and in another logger if asked for."""
+"""The training curve: a row per epoch in ``metrics.csv``, and optionally another logger."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Record:
         return statistics.mean(times), deviation, len(times)
 
     def read(self, epochs: int) -> None:
-        """Read the rows up to an epoch; later ones will be written again by a resumed run."""
+        """Read the rows up to an epoch; a resumed run writes later ones again."""
         if self.path.exists():
             try:
                 with self.path.open(newline="", encoding="utf-8") as file:
@@ -71,13 +71,13 @@ def _typed(row: dict[str, str]) -> Row:
 
 
 class Logger(Protocol):
-    """Another place for the training curve."""
+    """An additional logger of the training curve."""
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Log the values of an epoch."""
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write remaining values."""
 
 
 def open_logger(name: str | None, folder: Path) -> Logger | None:
@@ -85,7 +85,7 @@ def open_logger(name: str | None, folder: Path) -> Logger | None:
     if name is None:
         return None
     if name not in LOGGERS:
-        raise GrassError(f"There is no logger {name!r}; the names are {', '.join(LOGGERS)}.")
+        raise GrassError(f"There is no logger {name!r}; available: {', '.join(LOGGERS)}.")
     try:
         return LOGGERS[name](folder)
     except ImportError:
@@ -108,7 +108,7 @@ class TensorBoard:
             self.writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write remaining values."""
         self.writer.close()
 
 

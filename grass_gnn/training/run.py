@@ -1,4 +1,4 @@
-"""One run, from a configuration and its data to a folder that holds everything."""
+"""One training run, from a configuration and its data to a run folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from grass_gnn.training.loop import Interrupted, TrainingLoop
 from grass_gnn.training.optim import NotFinite, check_weights
 from grass_gnn.training.options import RunOptions
 
-GRACE = 10  # seconds in which a follower may report by itself that the leader has ended
+GRACE = 10  # seconds for a follower to report that the leader has ended
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def train(
     names: Mapping[str, RowNames] | None = None,
     **deprecated: Any,
 ) -> Run:
-    """Train, evaluate by the paper's protocol, and leave a run folder.
+    """Train, evaluate with the paper's protocol, and write a run folder.
 
     Args:
         config: The configuration.
@@ -87,7 +87,7 @@ def train(
         check_shares(team, config, data.train)
         if model is not None and team.started_here:
             raise GrassError(
-                "To train a model of your own on several devices, start the script with torchrun."
+                "To train your own model on several devices, start the script with torchrun."
             )
         with team.noticing_loss(), run_folder(folder, options.resume) as lock:
             checkpoint = read_checkpoint(folder / FOLDER) if options.resume else None
@@ -113,13 +113,13 @@ def train(
                 save_model(model, folder, **details)
             write_json(folder / "results.json", results)
             weights = {name: value.cpu() for name, value in model.state_dict().items()}
-            with suppress(RuntimeError):  # all is saved, whether the others are still there or not
+            with suppress(RuntimeError):  # everything is saved, even if the others have ended
                 team.share(Outcome(results, test, weights))
             return Run(folder, model, results, test)
 
 
 def _options(options: RunOptions | None, deprecated: dict[str, Any]) -> RunOptions:
-    """The options of a run, also from the keywords of earlier versions."""
+    """The options of a run, including keywords of earlier versions."""
     if isinstance(options, int):  # the seed was the fourth argument
         options, deprecated = None, {"seed": options, **deprecated}
     if not deprecated:
@@ -148,8 +148,8 @@ def check_folder(folder: Path, resume: bool) -> None:
 def run_folder(folder: Path, resume: bool) -> Iterator[FolderLock]:
     """Lock a run folder, after checking that it is free for this run.
 
-    Nothing is checked again where the folder is locked already, as by a caller that has written the
-    data of the run into it.
+    Nothing is checked if the folder is already locked, as by a caller that has written the data of
+    the run to it.
     """
     first = not is_locked_here(folder)
     if first and resume:
@@ -229,7 +229,7 @@ def describe_training(loop: TrainingLoop, seconds: float) -> dict[str, Any]:
 
 
 def describe_data(data: PreparedData) -> dict[str, Any]:
-    """Which data a run used, and what preparing them took."""
+    """The data of a run, and the cost of preparing it."""
     return {
         "origin": data.origin,
         "fingerprint": data.fingerprint.to_dict(),
@@ -250,7 +250,7 @@ def config_toml(config: GRASSConfig, seed: int) -> str:
 
 @dataclass(frozen=True)
 class Work:
-    """What the leader tells the others at the start."""
+    """What the leader sends to the others at the start."""
 
     folder: Path  # of the run, for messages
     config: GRASSConfig
@@ -276,7 +276,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the leader tells the others at the end."""
+    """What the leader sends to the others at the end."""
 
     results: dict[str, Any]
     test: Evaluation
@@ -290,7 +290,7 @@ class LeadersLock(FolderLock):
         self.folder = folder
 
     def check(self) -> None:
-        """Nothing to check: nothing is written here."""
+        """Do nothing: followers do not write to the folder."""
 
 
 def follow(
@@ -300,7 +300,7 @@ def follow(
 
     Args:
         team: The processes.
-        data: The leader's data; by default read from where the leader has them.
+        data: The leader's data; by default read from the leader's folder.
         model: A model like the leader's; by default a new one of the configuration.
 
     Raises:
@@ -311,7 +311,7 @@ def follow(
         work: Work = team.share(None)  # type: ignore[assignment]
         data = data or open_prepared(work.data, work.config)
         if data.fingerprint.hash != work.data_hash:
-            raise GrassError(f"Process {team.rank} has other data than the leader.")
+            raise GrassError(f"Process {team.rank} has different data from the leader.")
         model = model or build_model(work.config, data, work.seed)
         options = RunOptions(seed=work.seed, workers=work.workers)
         lock = LeadersLock(work.folder)
@@ -322,7 +322,7 @@ def follow(
 
 
 def take_part(devices: int | str | None, nodes: int | None, device: str | None = None) -> bool:
-    """Follow the leader, unless this process is the leader; whether it followed."""
+    """Follow the leader; return False if this process is the leader."""
     if find_team(devices, nodes, device).leads:
         return False
     with join(devices, nodes, device) as team:
@@ -345,6 +345,6 @@ def follower() -> int:
 
 
 def _end_with_leader() -> None:
-    os.read(sys.stdin.fileno(), 1)  # returns when the leader ends, however it ends
+    os.read(sys.stdin.fileno(), 1)  # returns when the leader ends for any reason
     time.sleep(GRACE)
     os._exit(1)

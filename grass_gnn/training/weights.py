@@ -1,4 +1,4 @@
-"""Weights kept beside the model: their moving average, and those of the best validation score."""
+"""Copies of the weights: their moving average, and those with the best validation score."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Take the weights after an optimiser step into the average."""
+        """Add the weights after an optimiser step to the average."""
         self.steps += 1
         share = max(1 - self.decay, 1 / self.steps)
         own = dict(model.named_parameters())
@@ -43,7 +43,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
-        """Give the model the averaged weights for a while."""
+        """Temporarily load the averaged weights into the model."""
         current = {name: p.detach().clone() for name, p in model.named_parameters()}
         self.copy_to(model)
         try:
@@ -52,7 +52,7 @@ class WeightAverage:
             _assign(model, current)
 
     def copy_to(self, model: nn.Module) -> None:
-        """Give the model the averaged weights for good."""
+        """Copy the averaged weights to the model."""
         if self.steps:
             _assign(model, self.weights)
 
@@ -99,8 +99,8 @@ class BestWeights:
         """Compare the score of an epoch with the best one; None or NaN: there is no score."""
         if metric is None or math.isnan(metric):
             return
-        # Of equal scores, the later one: a few graphs are soon ranked correctly, by weights that
-        # are hardly trained.
+        # Among equal scores, keep the later one: a few graphs may be ranked correctly by weights
+        # that are hardly trained.
         if self.sign * metric <= self.best:
             self.best, self.epoch, self.waited = self.sign * metric, epoch, 0
             self.weights = {n: v.detach().clone() for n, v in model.state_dict().items()}
@@ -108,7 +108,7 @@ class BestWeights:
             self.waited += 1
 
     def copy_to(self, model: nn.Module) -> None:
-        """Give the model the best weights, if there was a validation score."""
+        """Copy the best weights to the model, if there was a validation score."""
         if self.weights:
             model.load_state_dict(self.weights)
 

@@ -196,7 +196,7 @@ def test_parquet_and_zinc_features(molecules, tmp_path):
         (["--target", "size", "--features", "mine"], "ogb, zinc"),
         (["--target", "size", "--val", "nowhere.csv"], "nowhere.csv"),
         (["--target", "size", "--set", "model.layer=1"], "did you mean"),
-        (["--target", "kind,size"], "'kind' holds text"),
+        (["--target", "kind,size"], "'kind' contains text"),
     ],
 )
 def test_errors_are_one_sentence(molecules, tmp_path, capsys, arguments, words):

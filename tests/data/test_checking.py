@@ -29,7 +29,7 @@ def entry(name: str, place: tuple[int, ...], value: float) -> Callable[[Data], N
 WRONG = {
     "edge beyond": (entry("edge_index", (1, 2), 7), r"edge_index\[1, 2\] is 7, .* 5 nodes"),
     "edge negative": (entry("edge_index", (0, 0), -1), r"edge_index\[0, 0\] is -1"),
-    "edges float": (setting("edge_index", torch.zeros(2, 6)), "must hold integers"),
+    "edges float": (setting("edge_index", torch.zeros(2, 6)), "must contain integers"),
     "edges shape": (setting("edge_index", torch.zeros(3, 6).long()), r"shape \[2, E\]"),
     "no edges": (setting("edge_index", None), r"Graph 2 has no edge_index"),
     "node feature": (entry("x", (3, 0), 5), "node feature 5 in row 3.*beyond its 5 categories"),
@@ -41,7 +41,7 @@ WRONG = {
     "edge rows": (setting("edge_attr", torch.zeros(5, 2)), r"\[5, 2\], .* \[6, 2\]"),
     "no y": (setting("y", None), "Graph 2 has no target y"),
     "NaN y": (setting("y", torch.tensor([torch.nan])), "target y is not finite"),
-    "shape of y": (setting("y", torch.zeros(3)), r"shape \[3\], but the task takes 1"),
+    "shape of y": (setting("y", torch.zeros(3)), r"shape \[3\], but the task expects 1"),
     "weights": (setting("edge_weight", -torch.ones(6)), "weight.* must not be negative"),
     "masks": (setting("train_mask", torch.ones(5)), r"train_mask must be boolean of shape \[1\]"),
 }

@@ -67,7 +67,7 @@ def test_bad_graph_ptr(graph_ptr: torch.Tensor, message: str) -> None:
 def test_pairs_across_graphs() -> None:
     edge_index, ptr = torch.tensor([[0, 2], [1, 3]]), torch.tensor([0, 2, 4])
     crossing = torch.tensor([[0, 1], [1, 2]])
-    with pytest.raises(ValueError, match=r"pairs\[:, 1\] joins nodes of two"):
+    with pytest.raises(ValueError, match=r"pairs\[:, 1\] connects nodes of two"):
         rrwp_pairs(crossing, edge_index, torch.ones(2), 4, 2, ptr)
-    with pytest.raises(ValueError, match=r"edge_index\[:, 1\] joins nodes of two"):
+    with pytest.raises(ValueError, match=r"edge_index\[:, 1\] connects nodes of two"):
         rrwp_pairs(edge_index, crossing, torch.ones(2), 4, 2, ptr)

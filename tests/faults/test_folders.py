@@ -127,7 +127,7 @@ def test_a_folder_that_vanishes_is_not_made_anew(tmp_path):
             run.rename(away)
 
     options = RunOptions(seed=3, workers=0, progress=unmount)
-    with pytest.raises(GrassError, match=f"{run} has vanished .* --resume"):
+    with pytest.raises(GrassError, match=f"{run} disappeared .* --resume"):
         workloads.train(workloads.CONFIG, data, run, options)
     assert not run.exists()
     away.rename(run)

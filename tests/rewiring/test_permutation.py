@@ -227,7 +227,7 @@ def test_bad_arguments(monkeypatch) -> None:
         random_regular_edges(ptr, 3, seeds, "other")
     with pytest.raises(ValueError, match="seeds must have one value for each of the 1 graphs"):
         random_regular_edges(ptr, 3, torch.tensor([1, 2]))
-    with pytest.raises(TypeError, match="seeds must hold int64"):
+    with pytest.raises(TypeError, match="seeds must be int64"):
         random_regular_edges(ptr, 3, torch.tensor([1.0]))
     with pytest.raises(ValueError, match="max_trials must be at least 1"):
         random_regular_edges(ptr, 1, seeds, "simple", max_trials=0)

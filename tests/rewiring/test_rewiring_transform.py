@@ -204,7 +204,7 @@ def test_repr_and_bad_arguments() -> None:
     for option in ("kind", "variant", "when"):
         with pytest.raises(ValueError, match=f"{option} must be one of"):
             AddRandomRegularEdges(3, **{option: "sometimes"})
-    with pytest.raises(ValueError, match="rewired already"):
+    with pytest.raises(ValueError, match="already been rewired"):
         AddRandomRegularEdges(2)(AddRandomRegularEdges(2)(molecule()))
     stripped = AddRRWP(2)(molecule())
     del stripped.rrwp_transition
