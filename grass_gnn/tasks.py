@@ -1,8 +1,8 @@
 """Kinds of tasks: targets, loss, activation, metrics, and how predictions are written and shown.
 
-A :class:`Task` is made from the settings of a run, ``make_task(config.task)``, and holds everything
-that depends on the kind of task. A new kind is a subclass here, and its name and settings in
-``config/settings.py``.
+A :class:`Task` is made from the settings of a run, ``make_task(config.task)``, and contains
+everything that depends on the kind of task. To add one, write a subclass here and add its name and
+settings to ``config/settings.py``.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Task(ABC):
 
     name: ClassVar[str]
     cells: ClassVar[Cells]
-    """What the target columns of a table hold: numbers, yes or no, or names of classes."""
+    """What the target columns of a table contain: numbers, yes or no, or names of classes."""
     max_classes: ClassVar[float] = math.inf
-    """The most classes that a target column may hold."""
+    """The largest number of classes in a target column."""
     predicts_probabilities: ClassVar[bool] = True
     chart: ClassVar[Literal["scatter", "confusion"] | None] = None
     """How reports plot predictions against targets."""
@@ -125,7 +125,7 @@ class Task(ABC):
 
     @classmethod
     def check_classes(cls, classes: Sequence[str]) -> None:
-        """Check that a target column holds the right number of classes.
+        """Check that a target column contains the right number of classes.
 
         Raises:
             DataError: There are too few or too many.
@@ -161,7 +161,7 @@ class Task(ABC):
         return (rows, self.outputs)
 
     def check_targets(self, y: Tensor, rows: int) -> Tensor:
-        """Targets of a graph in the shape and type that the loss takes.
+        """Targets of a graph in the shape and type of the loss.
 
         Args:
             y: Targets in any shape with the right number of values; NaN where one is missing.
@@ -174,7 +174,7 @@ class Task(ABC):
         if y.numel() != rows * columns:
             raise DataError(
                 f"The target y has shape {list(y.shape)}, "
-                f"but the task takes {columns} for each {self.level}, of which there are {rows}."
+                f"but the task expects {columns} for each {self.level}, of which there are {rows}."
             )
         y = y.reshape(rows, columns)
         known = ~torch.isnan(y) if self.config.missing else torch.ones_like(y, dtype=torch.bool)
@@ -233,7 +233,7 @@ class Task(ABC):
         """Outputs that :meth:`activate` turns into these predictions."""
 
     def decide(self, mean: Tensor) -> Tensor:
-        """The answer from averaged predictions [M, outputs]: classes [M], or the values."""
+        """Decisions from averaged predictions [M, outputs]: classes [M], or the values."""
         return mean
 
     def score(self, prediction: Tensor, target: Tensor, metric: str | None = None) -> float:
@@ -242,7 +242,7 @@ class Task(ABC):
         Args:
             prediction: Values or probabilities [M, outputs].
             target: Classes [M], or values or labels [M, outputs], NaN where one is missing.
-            metric: Name of the metric; that of the task if not given.
+            metric: Name of the metric; by default that of the task.
         """
         return self._score(
             metric or self.metric, prediction.detach().double().cpu(), target.detach().cpu()
@@ -270,7 +270,7 @@ class Task(ABC):
         return [(f"{name}_{ending}", f"{name}_std") for name in targets]
 
     def answer_columns(self, targets: Sequence[str]) -> list[str]:
-        """Names of the columns before these that hold the answer in words, if any."""
+        """Names of the columns that precede these and contain the answer in words, if any."""
         return []
 
     def answer_cells(self, mean: Tensor, classes: Sequence[str]) -> list[str]:
@@ -278,13 +278,13 @@ class Task(ABC):
         return []
 
     def output_names(self, targets: Sequence[str], classes: Sequence[str]) -> list[str]:
-        """Names of the outputs for people; arguments as for :meth:`output_columns`."""
+        """Readable names of the outputs; arguments as for :meth:`output_columns`."""
         if len(targets) == self.outputs:
             return list(targets)
         return ["output"] if self.outputs == 1 else [f"output {n}" for n in range(self.outputs)]
 
     def headline(self, names: Sequence[str], mean: Tensor) -> str:
-        """The answer in words for one prediction [outputs]; empty where the values say it all."""
+        """The answer in words for one prediction [outputs]; empty for regression."""
         return ""
 
     def true_values(self, names: Sequence[str], target: Tensor) -> dict[str, str | float]:
@@ -306,11 +306,11 @@ class ProbabilityTask(Task):
     @staticmethod
     @abstractmethod
     def confidence(probability: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Predicted probabilities [K], and whether what they are the probability of is true [K]."""
+        """Predicted probabilities [K], and whether the predicted event is true [K]."""
 
 
 class Regression(Task):
-    """Numbers. The model scales and shifts its outputs, so that it learns standardised targets."""
+    """Numbers; outputs are scaled and shifted, so that the model learns standardised targets."""
 
     name = "regression"
     cells = "numbers"
@@ -383,7 +383,7 @@ class Classification(ProbabilityTask):
     cells = "classes"
     chart = "confusion"
     placeholder = 0.0  # masked out, but still a class
-    confidence_label = "probability of the likeliest class"
+    confidence_label = "probability of the most likely class"
     accuracy_label = "accuracy"
 
     @property
@@ -417,7 +417,7 @@ class Classification(ProbabilityTask):
 
     def _problem(self, y: Tensor, known: Tensor) -> str | None:
         if y.is_floating_point() and not torch.equal(y, y.round()):
-            return "The target y is not a whole number, so it is no class."
+            return "The target y is not a whole number, so it cannot be a class."
         outside = (y < 0) | (y >= self.outputs)
         if bool(outside.any()):
             value, last = y[outside][0].item(), self.outputs - 1
@@ -427,7 +427,7 @@ class Classification(ProbabilityTask):
     def stored_problem(self, y: Tensor) -> str | None:
         """Whether there is a class that does not exist."""
         if len(y) and (int(y.min()) < 0 or int(y.max()) >= self.outputs):
-            return "y holds a class that is not there"
+            return "y contains a class that does not exist"
         return None
 
     def as_targets(self, values: Tensor) -> Tensor:
@@ -463,7 +463,7 @@ class Classification(ProbabilityTask):
         return prediction.clamp(min=1e-30).log()
 
     def decide(self, mean: Tensor) -> Tensor:
-        """The likeliest class [M]."""
+        """The most likely class [M]."""
         return mean.argmax(dim=1)
 
     def _score(self, metric: str, prediction: Tensor, target: Tensor) -> float:
@@ -484,7 +484,7 @@ class Classification(ProbabilityTask):
 
     @staticmethod
     def confidence(probability: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Probability of the likeliest class [M], and whether it is the true one [M]."""
+        """Probability of the most likely class [M], and whether it is the true one [M]."""
         confidence, best = probability.max(dim=1)
         return confidence, best == target
 
@@ -499,11 +499,11 @@ class Classification(ProbabilityTask):
         return [(f"{target}_prob_{name}", f"{target}_std_{name}") for name in names]
 
     def answer_columns(self, targets: Sequence[str]) -> list[str]:
-        """The column of the likeliest class."""
+        """The column of the most likely class."""
         return [f"{targets[0]}_pred"]
 
     def answer_cells(self, mean: Tensor, classes: Sequence[str]) -> list[str]:
-        """The likeliest class."""
+        """The most likely class."""
         return [self._class_names(classes, "")[int(mean.argmax())]]
 
     def output_names(self, targets: Sequence[str], classes: Sequence[str]) -> list[str]:
@@ -511,7 +511,7 @@ class Classification(ProbabilityTask):
         return self._class_names(classes, "class ")
 
     def headline(self, names: Sequence[str], mean: Tensor) -> str:
-        """The likeliest class."""
+        """The most likely class."""
         return names[int(mean.argmax())]
 
     def true_values(self, names: Sequence[str], target: Tensor) -> dict[str, str | float]:
@@ -557,7 +557,7 @@ class Multilabel(ProbabilityTask):
         return prediction.logit(eps=1e-12)
 
     def _score(self, metric: str, prediction: Tensor, target: Tensor) -> float:
-        """Macro average over the labels that occur both ways, as OGB's evaluator takes it."""
+        """Macro average over the labels with both true and false values, as in OGB's evaluator."""
         from torchmetrics.functional import classification as tm
 
         functions: dict[str, Callable[..., Tensor]] = {
@@ -652,28 +652,28 @@ def kind_of_columns(columns: Mapping[str, TargetColumn]) -> tuple[type[Task], st
         columns: The target columns by name, at least one.
 
     Raises:
-        DataError: One of several columns holds text.
+        DataError: One of several columns contains text.
     """
     if len(columns) > 1:
         if all(column.is_label for column in columns.values()):
-            return Multilabel, "they hold only 0 and 1"
+            return Multilabel, "they contain only 0 and 1"
         for name, column in columns.items():
             if not column.is_number:
                 raise DataError(
-                    f"The target column {name!r} holds text: several targets are numbers, or "
-                    "0 and 1."
+                    f"The target column {name!r} contains text: several targets must be "
+                    "numbers, or 0 and 1."
                 )
-        return Regression, "they hold numbers"
+        return Regression, "they contain numbers"
     ((name, (distinct, is_number, _)),) = columns.items()
     if not is_number:
-        return kind_of_classes(len(distinct)), f"{name} holds {len(distinct)} different texts"
+        return kind_of_classes(len(distinct)), f"{name} contains {len(distinct)} different texts"
     if distinct == {"0", "1"}:
-        return Binary, f"{name} holds only 0 and 1"
+        return Binary, f"{name} contains only 0 and 1"
     counting = {str(number) for number in range(len(distinct))}
     if 2 < len(distinct) <= _MOST_CLASSES and distinct == counting:
         hint = f"--task {Regression.name} if these are quantities"
-        return Classification, f"{name} holds the numbers 0 to {len(distinct) - 1}; {hint}"
-    return Regression, f"{name} holds numbers"
+        return Classification, f"{name} contains the numbers 0 to {len(distinct) - 1}; {hint}"
+    return Regression, f"{name} contains numbers"
 
 
 def kind_of_tensor(rows: Tensor, known: Tensor) -> type[Task]:

@@ -248,9 +248,9 @@ def default_settings(num_train: int, mean_nodes: float) -> dict[str, Any]:
 
     Small datasets get shallow networks and many epochs of small batches, large ones the opposite,
     so that a run takes minutes on two cores. Three added edges per node train faster than the
-    paper's six, and no worse in runs this short. Graphs with more than sixty nodes on average are
-    encoded by their leading eigenvectors (D-RRWP). Normalised inputs are clipped, because values
-    that are rare in a small training set would otherwise reach the network at any size.
+    paper's six and are no worse in runs this short. Graphs with more than sixty nodes on average
+    are encoded by their leading eigenvectors (D-RRWP). Normalised inputs are clipped, because
+    values that are rare in a small training set could otherwise become arbitrarily large.
 
     Args:
         num_train: Number of training graphs.

@@ -1,8 +1,8 @@
-"""The tensors of graphs: a table of them all, and checks of those that users give.
+"""The tensors of graphs: a table of all of them, and checks of those given by users.
 
-Packing, selecting, sampling, hashing and the checks of stored files take names and rows from the
-table, and refuse a tensor that is not in it. What an encoding stores is listed by the encoding. The
-checks are the same for datasets and for ``model(data)``.
+Packing, selecting, sampling, hashing and the checks of stored files look up names and rows in the
+table, and reject tensors that are not listed. The tensors of an encoding are listed by the
+encoding. The checks are the same for datasets and for ``model(data)``.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Field(NamedTuple):
     given: bool = False  # read from the user's graphs, and therefore part of the content hash
 
 
-_INPUTS = (  # in the order in which they are hashed: new ones go to the end
+_INPUTS = (  # in the order of hashing: add new ones at the end
     Field("x", "node", "features", given=True),
     Field("edge_index", "edge", "index", given=True),
     Field("edge_attr", "edge", "features", given=True),
-    Field("edge_weight", "edge", given=True),  # stored only as what is computed from it
+    Field("edge_weight", "edge", given=True),  # not stored itself, only what is computed from it
     Field("y", "target", "target", given=True),
     Field("descriptors", "graph", given=True),
     *(Field(f"{split}_mask", "target", "bool", given=True) for split in SPLITS),
@@ -85,7 +85,7 @@ def row_of(name: str, level: str) -> str:
 
 
 def stored_type(name: str, config: GRASSConfig, most_nodes: int) -> torch.dtype:
-    """The smallest type that holds any value of a tensor; ``most_nodes`` of the largest graph."""
+    """The smallest type for a tensor, given the number of nodes of the largest graph."""
     kind = field_of(name).kind
     if kind == "index":
         return _smallest_type(most_nodes - 1)
@@ -115,14 +115,14 @@ def _smallest_type(largest: int) -> torch.dtype:
     return torch.int64
 
 
-LARGEST_FEATURE = 1e15  # of continuous features: sums of their squares stay finite
+LARGEST_FEATURE = 1e15  # of continuous features, so that sums of their squares are finite
 _MOST_NODES = 1 << 31  # a graph cannot have more
 
 
 class CheckedGraph(NamedTuple):
-    """A graph with the shapes and types that the configuration asks for.
+    """A graph with the shapes and types of the configuration.
 
-    Also B graphs laid end to end, where :func:`check_graphs` was given a batch.
+    Or B graphs laid end to end, if :func:`check_graphs` was given a batch.
     """
 
     num_nodes: int
@@ -141,7 +141,7 @@ def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) ->
     Args:
         number: Position of the graph in its list, from 0.
         data: The graph.
-        config: The input, task and split that it must fit.
+        config: The input, task and split that it must match.
         targets: Whether it must have a target.
     """
     try:
@@ -197,7 +197,7 @@ def has_several_graphs(data: Data) -> bool:
 
 
 def _count_nodes(data: Data) -> int:
-    """Number of nodes as PyG infers it; 0 where that fails or makes no sense."""
+    """Number of nodes as PyG infers it; 0 if that fails or makes no sense."""
     try:
         count = operator.index(data.num_nodes)
     except (TypeError, ValueError, IndexError, RuntimeError, AttributeError):
@@ -228,7 +228,7 @@ def check_graphs(
 
     Args:
         data: A graph, or a batch of ``num_graphs`` graphs; edges must be without added ones.
-        config: The input, task and split that it must fit.
+        config: The input, task and split that it must match.
         num_graphs: Number of graphs.
         targets: Whether it must have targets; otherwise they are left out.
         masks: Whether to read the masks of splits.
@@ -268,7 +268,9 @@ def feature_columns(
     if not expected.num_columns:
         return None
     if features is None:
-        raise GrassError(f"The graph has no {what} features, but the model takes {expected.kind}.")
+        raise GrassError(
+            f"The graph has no {what} features, but the model expects {expected.kind}."
+        )
     if features.dim() == 1:
         features = features.unsqueeze(1)
     if features.shape != (num_rows, expected.num_columns):
@@ -306,7 +308,7 @@ def _targets(data: Data, task: Task, rows: int) -> Tensor:
 
 
 def _descriptors(data: Data, columns: int, num_graphs: int) -> Tensor | None:
-    """Descriptors of whole graphs [B, columns], if the model takes any."""
+    """Descriptors of whole graphs [B, columns], if the model uses any."""
     if not columns:
         return None
     values = data.get("descriptors")

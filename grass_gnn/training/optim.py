@@ -1,6 +1,7 @@
-"""Optimiser steps: optimisers, the learning rate, and steps skipped because they are not finite.
+"""Optimisers, the learning-rate schedule, and steps that are skipped because they are not finite.
 
-A new optimiser is one entry of :data:`OPTIMIZERS`, and its name in ``TrainingConfig.optimizer``.
+To add an optimiser, add an entry to :data:`OPTIMIZERS` and its name to
+``TrainingConfig.optimizer``.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class FiniteSteps:
     A skipped step leaves weights, optimiser state and the averages of the input norms as they were.
 
     Args:
-        largest: The largest gradient that the optimiser survives.
+        largest: The largest gradient that the optimiser can handle.
     """
 
     def __init__(self, largest: float) -> None:
@@ -120,7 +121,7 @@ class FiniteSteps:
         self._before: list[tuple[Tensor, Tensor]] | None = None  # buffers and their copies
 
     def begin(self, model: nn.Module) -> None:
-        """Copy the buffers that a forward pass changes; with accumulation, before the first."""
+        """Copy the buffers that a forward pass changes, before the first batch of a step."""
         if self._before is None:
             self._before = [(buffer, buffer.clone()) for buffer in _changing_buffers(model)]
 
@@ -163,12 +164,12 @@ def largest_gradient(model: nn.Module) -> Tensor:
 
 
 def check_weights(model: nn.Module, folder: Path) -> None:
-    """Raise unless all weights and buffers are finite; others are never written to a file."""
+    """Raise unless all weights and buffers are finite, so that others are never saved."""
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise NotFinite(
                 f"The weights {name} are not finite and were not saved. The last checkpoint in "
-                f"{folder} is still good; try a smaller training.learning_rate."
+                f"{folder} is still valid; try a smaller training.learning_rate."
             )
 
 

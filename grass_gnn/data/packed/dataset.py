@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Shapes = dict[str, tuple[torch.dtype, tuple[int, ...]]]
 
-_SHARD = 2048  # graphs that are packed at a time
+_SHARD = 2048  # graphs packed at a time
 
 # Of InputGraphs: what is not a tensor with rows of nodes, edges, graphs or targets.
 _STRUCTURE = ("graph_ptr", "edge_index", "stored", "added", "known_pairs")
@@ -45,10 +45,10 @@ _STRUCTURE = ("graph_ptr", "edge_index", "stored", "added", "known_pairs")
 
 @dataclass(frozen=True)
 class PackedDataset:
-    """The graphs of a split, from which any batch is gathered without a loop over graphs.
+    """The graphs of a split; batches are gathered without a loop over graphs.
 
-    Tensors have the smallest type that holds their values (``edge_index`` as rows [E, 2], with
-    nodes numbered within their graph), and get the types of the model when graphs are selected.
+    Tensors are stored in the smallest type for their values (``edge_index`` as rows [E, 2], with
+    nodes numbered within their graph) and converted to the types of the model on selection.
     """
 
     graph_ptr: Tensor  # [B + 1] first node of each graph
@@ -77,7 +77,7 @@ class PackedDataset:
         return int(self.edge_ptr[-1])
 
     def for_split(self, split: str) -> PackedDataset:
-        """The same graphs, where only the targets of one split count if they have masks."""
+        """The same graphs; if they have masks, only the targets of one split count."""
         name = f"{split}_mask"
         return replace(self, mask_name=name) if name in self.tensors else self
 
@@ -287,7 +287,7 @@ def encode_spectra(
         encoding: An encoding that needs eigenvectors.
         workers: Number of threads; by default the number of cores.
         first_number: Number of the first graph, for error messages.
-        keep: Folder in which the search of eigenpairs of large graphs is saved, to be resumed.
+        keep: Folder for intermediate results of the eigenpairs of large graphs, for resuming.
         progress: Called with the number of eigenpairs of a large graph found so far.
     """
     workers = min(workers or os.cpu_count() or 1, len(graphs))
@@ -368,7 +368,7 @@ class PoolingStatistics:
 
 @dataclass(frozen=True)
 class LargeGraph:
-    """A single graph whose nodes have targets, with the in-edges of each node at hand."""
+    """A single graph with node targets, and an index of the in-edges of each node."""
 
     graph: InputGraphs
     ptr: Tensor  # [N + 1]

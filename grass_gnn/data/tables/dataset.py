@@ -1,6 +1,6 @@
-"""From a table of molecules to graphs in three splits, with a record of every row.
+"""Read a table of molecules into graphs in three splits, with a record of every row.
 
-Rows, and the graphs of lists, are split at random, by scaffold or as given.
+Rows, and lists of graphs, are split at random, by scaffold, or as given by the user.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TableData:
     splits: dict[str, list[Data]]
     schema: TableSchema
     task: TaskConfig
-    rows: list[TableRow]  # all rows, each with its split or its problem
+    rows: list[TableRow]  # all rows, each with its split or problem
     fingerprints: np.ndarray  # [training molecules, bits]
     shared: list[tuple[str, list[TableRow]]]  # molecules in more than one split
     summary: list[str]  # sentences about the task, the splits and skipped rows
@@ -78,7 +78,7 @@ def read_tables(
 
 
 def in_splits(read: ReadRows, rows: list[TableRow]) -> TableData:
-    """Sort the molecules of a table into splits; ``rows`` are its rows with assigned splits."""
+    """Divide the molecules of a table by the split assigned to each of its ``rows``."""
     check_splits([row.split or "" for row in rows if not row.problem])
     splits: dict[str, list[Data]] = {name: [] for name in SPLITS}
     fingerprints, seen = [], dict[str, list[TableRow]]()
@@ -104,7 +104,7 @@ def _split(rows: list[TableRow], spec: TableSpec, seed: int) -> list[TableRow]:
             for row, part in zip(rows, parts, strict=True)
         ]
     unassigned = [n for n, row in enumerate(rows) if not row.problem and row.split is None]
-    # A split that has a file of its own takes no rows from this one.
+    # A split with its own file takes no rows from this one.
     train, val, test = spec.shares
     shares = [train, 0.0 if spec.val else val, 0.0 if spec.test else test]
     if spec.split == "scaffold":
@@ -147,7 +147,7 @@ def _summary(data: TableData, task: str) -> list[str]:
 
 
 def csv_text(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """The text of a CSV file, with cells escaped that a spreadsheet would read as formulas."""
+    """The text of a CSV file; cells that a spreadsheet would evaluate as formulas are escaped."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for row in (header, *rows):
@@ -156,7 +156,7 @@ def csv_text(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def random_split(count: int, shares: Sequence[float] = DEFAULT_SHARES, seed: int = 0) -> list[str]:
-    """The split of each of ``count`` things, drawn at random."""
+    """Assign a random split to each of ``count`` rows."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     assigned = [""] * count
     for split, members in zip(SPLITS, _cut(order, _sizes(count, shares)), strict=True):
@@ -166,14 +166,14 @@ def random_split(count: int, shares: Sequence[float] = DEFAULT_SHARES, seed: int
 
 
 def scaffold_split(scaffolds: Sequence[str], shares: Sequence[float] = DEFAULT_SHARES) -> list[str]:
-    """The split of molecules by scaffold, so that test molecules have other ring systems.
+    """Split molecules by scaffold, so that test molecules have different ring systems.
 
-    Groups of equal scaffold stay together; large groups go to training first, and the rarest
-    scaffolds are tested on (as in MoleculeNet and OGB).
+    Molecules with the same scaffold stay together. Large groups go to the training set, and the
+    rarest scaffolds to the test set (as in MoleculeNet and OGB).
 
     Args:
-        scaffolds: The scaffold of each molecule; molecules without one count each for themselves.
-        shares: Shares of training, validation and test.
+        scaffolds: Scaffold of each molecule; a molecule without one is a group by itself.
+        shares: Fractions of the training, validation and test set.
     """
     groups: dict[str, list[int]] = {}
     for number, name in enumerate(scaffolds):
@@ -181,7 +181,7 @@ def scaffold_split(scaffolds: Sequence[str], shares: Sequence[float] = DEFAULT_S
     sizes = dict(zip(SPLITS, _sizes(len(scaffolds), shares), strict=True))
     assigned = [""] * len(scaffolds)
     for members in sorted(groups.values(), key=lambda members: (-len(members), members[0])):
-        # The first split with room for the whole group; else the one with the most room left.
+        # The first split with room for the whole group, or else the one with the most room left.
         split = next((s for s in SPLITS if sizes[s] >= len(members)), max(SPLITS, key=sizes.get))  # type: ignore[arg-type]
         sizes[split] -= len(members)
         for member in members:
@@ -190,12 +190,12 @@ def scaffold_split(scaffolds: Sequence[str], shares: Sequence[float] = DEFAULT_S
 
 
 def named_split(names: Sequence[str]) -> list[str | None]:
-    """The splits that a column names; None where it names none."""
+    """Splits named in a column; None for other cells."""
     return [_NAMES.get(name.strip().lower()) for name in names]
 
 
 def check_splits(assigned: Sequence[str]) -> None:
-    """Raise unless every split has a member."""
+    """Raise if a split is empty."""
     for split in SPLITS:
         if split not in assigned:
             raise GrassError(
@@ -205,7 +205,7 @@ def check_splits(assigned: Sequence[str]) -> None:
 
 
 def _sizes(count: int, shares: Sequence[float]) -> list[int]:
-    """Whole numbers with these shares; validation and test have at least one where possible."""
+    """Sizes of splits with these fractions; at least one validation and test row if possible."""
     total = sum(shares)
     val, test = (max(1, round(count * share / total)) if share else 0 for share in shares[1:])
     return [max(count - val - test, 0), val, test]
@@ -219,13 +219,13 @@ def _cut(order: list[int], sizes: list[int]) -> list[list[int]]:
 def random_folds(
     count: int, folds: int, seed: int = 0, labels: Sequence[float] | None = None
 ) -> list[int]:
-    """The fold of each of ``count`` things, drawn at random; sizes differ by one at most.
+    """Assign a random fold to each of ``count`` rows; sizes differ by at most one.
 
     Args:
-        count: How many things there are.
-        folds: How many folds.
-        seed: Of the draw.
-        labels: The class of each thing: its share is then the same in all folds, to one thing.
+        count: Number of rows.
+        folds: Number of folds.
+        seed: Random seed.
+        labels: Class of each row, for stratified folds.
     """
     _check(folds, count, "rows")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
@@ -238,18 +238,18 @@ def random_folds(
 
 
 def group_folds(groups: Sequence[str], folds: int) -> list[int]:
-    """The fold of each thing, where things of one group stay together.
+    """Assign a fold to each row, keeping groups together.
 
-    The largest group first, each goes to the fold that has the fewest things so far.
+    Starting with the largest, each group goes to the fold with the fewest rows so far.
 
     Args:
-        groups: The group of each thing; things without one count each for themselves.
-        folds: How many folds.
+        groups: Group of each row; a row without one is a group by itself.
+        folds: Number of folds.
     """
     members: dict[str, list[int]] = {}
     for number, name in enumerate(groups):
         members.setdefault(name or f"#{number}", []).append(number)
-    _check(folds, len(members), "groups of one scaffold")
+    _check(folds, len(members), "scaffold groups")
     sizes, assigned = [0] * folds, [0] * len(groups)
     for numbers in sorted(members.values(), key=lambda numbers: (-len(numbers), numbers[0])):
         fold = sizes.index(min(sizes))

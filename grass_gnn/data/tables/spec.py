@@ -70,7 +70,7 @@ class TableSpec:
 
 
 def parse_shares(text: str) -> tuple[float, float, float]:
-    """Shares of training, validation and test, from ``0.8,0.1,0.1``."""
+    """Parse fractions of training, validation and test set such as ``0.8,0.1,0.1``."""
     try:
         train, val, test = (float(part) for part in text.split(","))
         if min(train, val, test) <= 0:
