@@ -114,7 +114,7 @@ def test_a_single_run_has_a_page(write_grid, tmp_path, capsys):
     assert "few graphs" in text and "0123456789abcdef" in text
     capsys.readouterr()
     assert main(["report", str(tmp_path / "nowhere")]) == 1
-    assert "no finished run" in capsys.readouterr().err
+    assert "neither a finished run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
