@@ -67,6 +67,7 @@ class CrossValidation:
     rows: list[int]  # number of test rows of each fold
     metrics: dict[str, FoldScores]
     spread_correlation: float | None  # regression: Spearman's ρ of std and absolute error
+    baseline: dict[str, float]  # each metric of the random forest, mean over folds, if asked for
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -98,7 +99,14 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
     target = torch.tensor([read.values[number][0] for number in numbers], dtype=torch.float64)
     labels = task.as_targets(target)
     owner = torch.arange(len(numbers))
-    results = [read_json(out / run / "results.json")["test"]["metrics"] for run in runs]
+    finished = [read_json(out / run / "results.json") for run in runs]
+    results = [found["test"]["metrics"] for found in finished]
+    forests = [found.get("baseline", {}).get("test", {}) for found in finished]
+    baseline = {
+        name: fmean(scores[name] for scores in forests)
+        for name in task.metrics
+        if all(name in scores for scores in forests)
+    }
     metrics = {}
     for name in task.metrics:
         values = [_number(result[name][0]) for result in results]
@@ -112,7 +120,7 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
         )
     correlation = task.spread_correlation(mean, std, target)
     tested = [sum(own == fold for own in folds.values()) for fold in range(count)]
-    found = CrossValidation(task.metric, runs, tested, metrics, correlation)
+    found = CrossValidation(task.metric, runs, tested, metrics, correlation, baseline)
     _write_predictions(out, read, folds, mean, std)
     write_json(out / CROSS_VALIDATION, found.to_dict())
     return found
@@ -198,7 +206,7 @@ def cross_validate(
             resume = options.resume and (folder / "checkpoints").exists()
             own = replace(options, seed=options.seed + fold, resume=resume)
             try:
-                train_table(data, chosen, folder, path, own)
+                train_table(data, chosen, folder, path, own, baseline=spec.baseline)
             except Interrupted:
                 raise Interrupted(
                     f"Stopped in fold {fold + 1} of {folds}; resume with --resume --out {out}."

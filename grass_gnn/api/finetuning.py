@@ -258,7 +258,7 @@ def finetune_table(
     )
     config = pretrained.choose_config(data.splits["train"], features, data.task, settings)
     logger.info(pretrained.describe(config))
-    return train_table(data, config, out, path, options, pretrained)
+    return train_table(data, config, out, path, options, pretrained, spec.baseline)
 
 
 def finetune_graphs(

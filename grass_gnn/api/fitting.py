@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grass_gnn.api.baseline import Baseline, describe_baseline, forest_baseline
 from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
 from grass_gnn.api.options import check_names, table_options, with_fields
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
@@ -28,6 +29,7 @@ from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import RowNames
 from grass_gnn.evaluation.trained import TrainedModel, load_model
+from grass_gnn.files import write_json
 from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task
 from grass_gnn.training.options import RunOptions
@@ -128,7 +130,7 @@ def fit_table(
         logger.info(sentence)
     chosen = choose_table_config(data, config, settings)
     logger.info(describe(chosen))
-    return train_table(data, chosen, out, path, options)
+    return train_table(data, chosen, out, path, options, baseline=spec.baseline)
 
 
 def fit_graphs(
@@ -173,13 +175,18 @@ def train_table(
     path: str | Path,
     options: RunOptions,
     pretrained: Pretrained | None = None,
+    baseline: bool = False,
 ) -> Run:
-    """Train on a table that was read from ``path``; the folder lists used and skipped rows."""
+    """Train on a table that was read from ``path``; the folder lists used and skipped rows.
+
+    With ``baseline``, a random forest is trained first and its scores are added to the results.
+    """
     out = Path(out)
-    with run_folder(out, options.resume):
+    with run_folder(out, options.resume) as lock:
         data.write_row_lists(out)
         checksum = SimilarityReference.of(data.fingerprints).save(out)
-        return train_graphs(
+        forest = _baseline(data, options) if baseline else None
+        run = train_graphs(
             data.splits,
             config,
             out,
@@ -189,6 +196,20 @@ def train_table(
             pretrained=pretrained,
             names=row_names(data),
         )
+        if forest is not None:
+            run.results["baseline"] = forest.to_dict()
+            lock.check()
+            write_json(out / "results.json", run.results)
+        return run
+
+
+def _baseline(data: TableData, options: RunOptions) -> Baseline | None:
+    """The baseline of a table, with a line about its score."""
+    with reporting(options.progress):
+        found = forest_baseline(data, options.seed)
+    if found is not None:
+        logger.info(describe_baseline(found.to_dict(), data.task.metric))
+    return found
 
 
 def row_names(data: TableData) -> dict[str, RowNames]:

@@ -195,9 +195,13 @@ def show_results(results: dict[str, Any]) -> None:
     names = [split for split in ("train", "val", "test") if split in results]
     splits: dict[str, Any] = {split: results[split] for split in names}
     if any(row.get("metrics") for row in splits.values()):
-        _show_own_data(splits)
+        _show_own_data(splits, results.get("baseline", {}).get("test", {}))
     else:
         _show_benchmark(splits)
+    if baseline := results.get("baseline"):
+        from grass_gnn.api.baseline import describe_baseline
+
+        out.print(describe_baseline(baseline, results["test"]["metric"]))
     if training := results.get("training"):
         epoch = training["epoch_seconds"]
         out.print(
@@ -225,7 +229,7 @@ def _show_benchmark(splits: dict[str, Any]) -> None:
     print_table(table)
 
 
-def _show_own_data(splits: dict[str, Any]) -> None:
+def _show_own_data(splits: dict[str, Any], baseline: dict[str, float]) -> None:
     """What averaging over rewirings gains, then every metric with its interval."""
     most = {split: max(_averaged(row)) for split, row in splits.items()}
     counts = sorted({*most.values(), *(n for n in _SHOWN if n < max(most.values()))} - {1})
@@ -239,10 +243,12 @@ def _show_own_data(splits: dict[str, Any]) -> None:
     for split, row in splits.items():
         if most[split] > 1:
             out.print(_gain(split, row, most[split]))
-    table = Table("split", "metric", "averaged predictions", "95 % interval")
+    columns = ["random forest"] if baseline else []
+    table = Table("split", "metric", "averaged predictions", "95 % interval", *columns)
     for split, row in splits.items():
         for name, (value, (low, high)) in row["metrics"].items():
-            table.add_row(split, name, f"{value:.4f}", f"{low:.4f} to {high:.4f}")
+            forest = [_number(baseline.get(name)) if split == "test" else ""] if baseline else []
+            table.add_row(split, name, f"{value:.4f}", f"{low:.4f} to {high:.4f}", *forest)
     print_table(table)
     for split, row in splits.items():
         if (found := row.get("spread_correlation")) is not None:
@@ -284,6 +290,10 @@ def show_folds(found: dict[str, Any]) -> None:
     table.add_row(
         "95 % interval", "", *("{:.4f} to {:.4f}".format(*one["interval"]) for one in scores)
     )
+    if baseline := found.get("baseline"):
+        table.add_section()
+        values = (_number(baseline.get(name)) for name in found["metrics"])
+        table.add_row("random forest, mean", "", *values)
     print_table(table)
     if found["spread_correlation"] is not None:
         out.print(

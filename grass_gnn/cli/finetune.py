@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from grass_gnn.cli.common import examples, out, parse_settings, print_json
 from grass_gnn.cli.options import (
     TABLE,
     TRAINING,
+    Baseline,
     Epochs,
     Fields,
     Molecules,
@@ -53,6 +55,7 @@ def finetune(
             rich_help_panel=TRAINING,
         ),
     ] = False,
+    baseline: Baseline = True,
     epochs: Epochs = None,
     settings: Annotated[
         list[str] | None,
@@ -82,7 +85,7 @@ def finetune(
     finished = finetune_table(
         Pretrained(load_model(run), freeze),
         molecules,
-        table,
+        replace(table, baseline=baseline),
         folder or Path("runs") / name,
         options,
         settings=parse_settings(settings or [], epochs),

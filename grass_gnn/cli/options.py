@@ -35,7 +35,7 @@ RUN_HELP = "Run folder, or the name of a model that comes with the package."
 
 # How fields look on the command line, where their type does not say it.
 _RENAMED = {"targets": "target"}
-_NO_OPTION = ("progress",)
+_NO_OPTION = ("progress", "baseline")
 _METAVAR = {
     "split": "KIND|NAME",
     "task": "KIND",
@@ -202,6 +202,16 @@ Options = Annotated[RunOptions, Fields(TRAINING)]
 Search = Annotated[SearchOptions, Fields(SEARCH, only=("trials", "minutes", "storage", "study"))]
 Prediction = Annotated[
     PredictOptions, Fields(only=("smiles", "rewirings", "deterministic", "seed", "device"))
+]
+
+# On the command line, the baseline is on by default.
+Baseline = Annotated[
+    bool,
+    typer.Option(
+        "--baseline/--no-baseline",
+        help="Score a random forest on fingerprints and descriptors on the same test rows.",
+        rich_help_panel=TABLE,
+    ),
 ]
 
 # Benchmarks.

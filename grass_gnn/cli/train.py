@@ -18,6 +18,7 @@ from grass_gnn.cli.common import (
 )
 from grass_gnn.cli.options import (
     TABLE,
+    Baseline,
     Config,
     Epochs,
     Generate,
@@ -75,6 +76,7 @@ def train(
             rich_help_panel=TABLE,
         ),
     ] = None,
+    baseline: Baseline = True,
     data: RawFiles = None,
     generate: Generate = None,
     config: Config = None,
@@ -99,7 +101,7 @@ def train(
     on_table = source in BUNDLED or is_table(source)
     on_graphs = is_graph_file(source)
     if not on_table:
-        refuse(context, ["folds"], "applies only to tables of molecules.")
+        refuse(context, ["folds", "baseline"], "applies only to tables of molecules.")
         names = [
             name for name in option_names(TableSpec) if not on_graphs or name not in _FOR_GRAPHS
         ]
@@ -115,7 +117,7 @@ def train(
     folder = folder or Path("runs") / Path(source).name.split(".")[0]
     changes = parse_settings(settings or [], epochs)
     if on_table:
-        path, spec = find_table(source, table)
+        path, spec = find_table(source, replace(table, baseline=baseline))
         given: dict[str, Any] = {"config": config_file(config), "settings": changes}
         if folds is not None:
             _show_folds(cross_validate(path, spec, folder, folds, options, **given), folder, json)

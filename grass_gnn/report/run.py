@@ -276,6 +276,10 @@ def scores_table(report: RunReport) -> ReportTable:
                 put(f"{METRICS[metric].title}, {count} rewirings averaged", split, score, interval)
         if scores.get("spread_correlation") is not None:
             put("Rank correlation of std and |error|", split, scores["spread_correlation"])
+    baseline = report.results.get("baseline") or {}
+    for metric, score in (baseline.get("test") or {}).items():
+        if metric in METRICS and "test" in report.results:
+            put(f"{METRICS[metric].title}, {baseline.get('model')} (baseline)", "test", score)
     body = []
     for row, found in rows.items():
         cells = [cell for s, _ in splits for cell in found.get(s, (EMPTY, ""))]
@@ -283,6 +287,11 @@ def scores_table(report: RunReport) -> ReportTable:
     note = (
         "Intervals are bootstrapped over graphs; they do not include the variation between seeds."
     )
+    if baseline:
+        note += (
+            f" The {baseline.get('model')} was trained on {baseline.get('rows'):,} training and "
+            f"validation rows with {baseline.get('inputs')}."
+        )
     title = f"Scores of {report.folder.resolve().name}"
     return ReportTable(f"{report.name}-scores", title, columns, body, note, {0})
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from grass_gnn.data.tables.descriptors import compute_descriptors, morgan_counts
 from grass_gnn.errors import GrassError
 
 if TYPE_CHECKING:
@@ -198,6 +199,9 @@ def _zinc_bond(kind: Any) -> int:
     return {"SINGLE": 1, "DOUBLE": 2, "TRIPLE": 3}.get(str(kind), 0)
 
 
+_NOTHING = np.empty(0)
+
+
 class UnreadableMolecule(ValueError):
     """A text that is not accepted as a molecule; the message is a clause without a full stop."""
 
@@ -215,6 +219,8 @@ class Molecule(NamedTuple):
     canonical: str  # canonical SMILES, if requested
     fingerprint: np.ndarray  # Morgan bits [FINGERPRINT_BITS] uint8; [0] if not requested
     drawing: bytes = b""  # the RDKit molecule with 2D coordinates, if requested
+    descriptors: np.ndarray = _NOTHING  # RDKit descriptors, NaN where undefined, if requested
+    counts: np.ndarray = _NOTHING  # Morgan counts [MORGAN_COUNTS] uint8, if requested
 
     @property
     def data(self) -> Data:
@@ -273,6 +279,8 @@ class MoleculeReader:
         fingerprints: Compute Morgan fingerprints.
         max_atoms: Reject larger molecules.
         drawings: Compute 2D coordinates.
+        descriptors: Names of RDKit descriptors to compute.
+        counts: Compute Morgan counts.
     """
 
     features: str = "ogb"
@@ -281,6 +289,8 @@ class MoleculeReader:
     fingerprints: bool = False
     max_atoms: int = MAX_ATOMS
     drawings: bool = False
+    descriptors: tuple[str, ...] = ()
+    counts: bool = False
 
     def __post_init__(self) -> None:
         require_rdkit()
@@ -306,6 +316,8 @@ class MoleculeReader:
             else:
                 x, ends, kinds, note = ogb_graph(mol, cip=self.features == "ogb-cip")
             drawing = _with_coordinates(mol) if self.drawings else b""
+            numbers = compute_descriptors(mol, self.descriptors) if self.descriptors else _NOTHING
+            counts = morgan_counts(mol) if self.counts else _NOTHING
         if self.canonical_order:  # bonds too: the order of a sum changes its rounding
             bonds = sorted((min(e), max(e), kind) for e, kind in zip(ends, kinds, strict=True))
             ends, kinds = [bond[:2] for bond in bonds], [bond[2] for bond in bonds]
@@ -321,6 +333,8 @@ class MoleculeReader:
             canonical,
             fingerprint,
             drawing,
+            numbers,
+            counts,
         )
 
     def try_read(self, smiles: str) -> Molecule | str:

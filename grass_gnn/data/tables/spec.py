@@ -35,6 +35,7 @@ class TableSpec:
         features: Atom and bond features: ``"ogb-cip"``, ``"ogb"`` or ``"zinc"``.
         descriptors: Numeric columns that are passed to the head along with the graph.
         bad_rows: What to do with unusable rows: ``"skip"`` or ``"fail"``.
+        baseline: Also score a random forest on fingerprints and descriptors on the test rows.
     """
 
     targets: tuple[str, ...] = ()
@@ -48,6 +49,7 @@ class TableSpec:
     features: str = "ogb-cip"
     descriptors: tuple[str, ...] = ()
     bad_rows: str = "skip"
+    baseline: bool = False
 
     def __post_init__(self) -> None:
         if self.bad_rows not in BAD_ROWS:
