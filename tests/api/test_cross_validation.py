@@ -110,11 +110,11 @@ def test_interrupted_folds_go_on_and_finished_ones_stay(folded, molecules, tmp_p
     folder, found = folded
     train_table, trained = cross_validation.train_table, []
 
-    def stopping(data, config, out, path, options):
+    def stopping(data, config, out, path, options, **given):
         trained.append(out.name)
         if len(trained) == 2:
             raise Interrupted("Stopped.")
-        return train_table(data, config, out, path, options)
+        return train_table(data, config, out, path, options, **given)
 
     monkeypatch.setattr(cross_validation, "train_table", stopping)
     out = tmp_path / "out"
