@@ -1,7 +1,7 @@
-"""The command ``grass-gnn``: one small file per command, without logic of its own.
+"""The command ``grass-gnn``: one file per command; the logic is in ``grass_gnn.api``.
 
-Commands import what they need when they run: torch alone takes seconds, which neither ``--help``
-nor completion should spend.
+Commands import what they need when they run: importing torch takes seconds, which would slow down
+``--help`` and completion.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def grass_gnn(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """GRASS, a graph neural network: train it, evaluate it, look inside."""
+    """GRASS, a graph neural network: train, evaluate, predict and explain."""
     if version:
         from grass_gnn import __version__
 

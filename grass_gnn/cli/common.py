@@ -1,4 +1,4 @@
-"""What commands share: consoles, tables of results, and parsing of option values."""
+"""Shared by the commands: consoles, tables of results, and parsing of option values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _is_screen(target: Console) -> bool:
 
 
 class _Argument(TyperArgument):
-    """An argument without a type column in the help: its name says what it is."""
+    """An argument without a type column in the help."""
 
     def display_type_rich(self, ctx: Any) -> str | None:
         """No type."""
@@ -187,11 +187,11 @@ def parse_sizes(text: str | None) -> tuple[int, int, int] | None:
     return train, val, test
 
 
-_SHOWN = (4, 16)  # rewirings whose averages are shown, beside the most that there are
+_SHOWN = (4, 16)  # numbers of averaged rewirings to show, besides the largest
 
 
 def show_results(results: dict[str, Any]) -> None:
-    """Print the scores of each split, and what training took."""
+    """Print the scores of each split, and the time and memory of training."""
     names = [split for split in ("train", "val", "test") if split in results]
     splits: dict[str, Any] = {split: results[split] for split in names}
     if any(row.get("metrics") for row in splits.values()):
@@ -210,7 +210,7 @@ def show_results(results: dict[str, Any]) -> None:
         )
     if not results.get("official", True):
         out.print(
-            "[yellow]Not the official benchmark data: do not compare with published figures.[/]"
+            "[yellow]Not the official benchmark data: do not compare with published results.[/]"
         )
 
 
@@ -230,7 +230,7 @@ def _show_benchmark(splits: dict[str, Any]) -> None:
 
 
 def _show_own_data(splits: dict[str, Any], baseline: dict[str, float]) -> None:
-    """What averaging over rewirings gains, then every metric with its interval."""
+    """Print the gain from averaging over rewirings, then every metric with its interval."""
     most = {split: max(_averaged(row)) for split, row in splits.items()}
     counts = sorted({*most.values(), *(n for n in _SHOWN if n < max(most.values()))} - {1})
     table = Table("split", "metric", "one rewiring", *(f"{n} averaged" for n in counts))
@@ -252,7 +252,7 @@ def _show_own_data(splits: dict[str, Any], baseline: dict[str, float]) -> None:
     print_table(table)
     for split, row in splits.items():
         if (found := row.get("spread_correlation")) is not None:
-            out.print(f"Rank correlation of spread and absolute error on {split}: {found:.2f}.")
+            out.print(f"Rank correlation of std and absolute error on {split}: {found:.2f}.")
 
 
 def _gain(split: str, row: dict[str, Any], count: int) -> str:
@@ -268,12 +268,12 @@ def _gain(split: str, row: dict[str, Any], count: int) -> str:
 
 
 def _averaged(row: dict[str, Any]) -> dict[int, float]:
-    """Scores by the number of rewirings, which JSON keeps as text."""
+    """Scores by number of rewirings, which are strings in JSON."""
     return {int(count): value for count, value in row["averaged"].items()}
 
 
 def show_folds(found: dict[str, Any]) -> None:
-    """Print the scores of a cross-validation: each fold's, their mean, and those of all rows."""
+    """Print the scores of a cross-validation: per fold, their mean, and over all rows."""
     table = Table("fold", "rows", *found["metrics"])
     scores = list(found["metrics"].values())
     for number, rows in enumerate(found["rows"]):
@@ -296,9 +296,7 @@ def show_folds(found: dict[str, Any]) -> None:
         table.add_row("random forest, mean", "", *values)
     print_table(table)
     if found["spread_correlation"] is not None:
-        out.print(
-            f"Rank correlation of spread and absolute error: {found['spread_correlation']:.2f}."
-        )
+        out.print(f"Rank correlation of std and absolute error: {found['spread_correlation']:.2f}.")
 
 
 def _number(value: float | None) -> str:

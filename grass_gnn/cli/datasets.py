@@ -77,8 +77,8 @@ def list_datasets(json: Json = False) -> None:
 def download(name: Name, json: Json = False) -> None:
     """Download the raw files of a dataset; no other command uses the network.
 
-    Interrupted downloads are resumed. Files are checked against the dataset's SHA-256 checksums
-    where these are known; sources.json, next to the files, records them in any case.
+    Interrupted downloads are resumed. Files are verified against the dataset's SHA-256 checksums if
+    these are known; sources.json, next to the files, records the checksums in any case.
     """
     from grass_gnn.data.benchmarks.registry import benchmark
     from grass_gnn.files import read_json

@@ -78,7 +78,7 @@ def info(
 
 
 def count_parameters(config: GRASSConfig) -> int:
-    """Number of parameters of a model, which is built without values."""
+    """Number of parameters of a model, without allocating them."""
     from grass_gnn.nn.init import only_shapes
     from grass_gnn.nn.model import make_model
 
@@ -87,7 +87,7 @@ def count_parameters(config: GRASSConfig) -> int:
 
 
 def _describe(card: dict[str, Any]) -> dict[str, Any]:
-    """What is known about trained weights."""
+    """A description of trained weights."""
     from grass_gnn.config import GRASSConfig
     from grass_gnn.evaluation.trained import CARD
 

@@ -33,7 +33,7 @@ SEARCH = "Search"
 NAMES = "NAME,NAME…"
 RUN_HELP = "Run folder, or the name of a model that comes with the package."
 
-# How fields look on the command line, where their type does not say it.
+# Fields whose appearance on the command line does not follow from their type.
 _RENAMED = {"targets": "target"}
 _NO_OPTION = ("progress", "baseline")
 _METAVAR = {
@@ -59,7 +59,7 @@ _PANEL = {
 
 @dataclass(frozen=True)
 class Fields:
-    """Marks a parameter that stands for the fields of its dataclass.
+    """Marks a parameter that is replaced by the fields of its dataclass.
 
     Args:
         panel: Group in which the options are shown.
@@ -148,7 +148,7 @@ def _shown(kind: Any, default: Any) -> tuple[Any, str, Any]:
 
 
 def _parse(kind: Any, value: Any) -> Any:
-    """The value of a field from what was typed."""
+    """Parse the value of a field from the command line."""
     from grass_gnn.cli.common import parse_names
 
     if get_origin(kind) is not tuple:

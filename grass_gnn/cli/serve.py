@@ -60,7 +60,7 @@ def serve(
     app = make_app(view, name, model_card(models, view), host)
     if not is_loopback(host):
         say(f"Warning: anyone who can reach {host} over the network can use this page.")
-    out.print(f"The page is at [bold]{plain(address.url)}[/]. Ctrl-C ends it.")
+    out.print(f"The page is at [bold]{plain(address.url)}[/]. Press Ctrl-C to stop.")
     if open_browser:
         _open(address.url)
     serve_page(app, address)
@@ -71,5 +71,5 @@ def _open(url: str) -> None:
     import threading
     import webbrowser
 
-    # A browser of the terminal would keep the page from being served.
+    # A text browser in the terminal would block the server.
     threading.Thread(target=webbrowser.open, args=[url], daemon=True).start()

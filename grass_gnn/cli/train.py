@@ -51,7 +51,7 @@ EXAMPLES = examples(
     "grass-gnn train zinc --out runs/zinc --resume",
     "grass-gnn train zinc --data folder/zinc --devices 2",
 )
-_FOR_GRAPHS = ("task", "shares", "split_seed")  # fields of a table's spec that graphs have too
+_FOR_GRAPHS = ("task", "shares", "split_seed")  # fields of a table's spec that also apply to graphs
 
 
 @expand_options

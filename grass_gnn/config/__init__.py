@@ -1,7 +1,7 @@
 """All settings: typed, documented, with defaults, and checked against each other.
 
-The defaults suit graphs of your own; ``presets/*.toml`` hold only what the paper's configurations
-change. ``docs/configuration.md`` is generated from the descriptions here.
+The defaults are for your own graphs; ``presets/*.toml`` contain only the settings that the paper's
+configurations change. ``docs/configuration.md`` is generated from the descriptions here.
 """
 
 from grass_gnn.config.settings import (

@@ -21,7 +21,7 @@ from grass_gnn.files import read_toml
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 
-# Upper bounds, so that an untrusted configuration cannot ask for all memory.
+# Upper bounds, so that an untrusted configuration cannot exhaust the memory.
 MOST_CATEGORIES = 10**7
 """Maximum number of categories of a feature column."""
 MOST_OUTPUTS, WIDEST, DEEPEST, MOST_STEPS, MOST_REWIRINGS = 10**6, 2**16, 2**10, 2**12, 10**6
@@ -61,7 +61,7 @@ class FeatureConfig(Section):
         if self.kind == "index" and not self.sizes:
             raise ValueError("index features need sizes = [number of categories of each column]")
         if self.kind in ("none", "ogb-atom", "ogb-bond") and self.sizes:
-            raise ValueError(f"features of kind {self.kind!r} take no sizes")
+            raise ValueError(f"features of kind {self.kind!r} have no sizes")
         return self
 
     @property
@@ -231,11 +231,11 @@ class TaskConfig(Section):
         1, description="Number of targets, classes or labels (binary: 1)."
     )
     loss: Literal["l1", "mse", "cross-entropy", "weighted-cross-entropy", "bce"] = Field(
-        "l1", description="Training loss; must fit the kind of task."
+        "l1", description="Training loss; must match the kind of task."
     )
     metric: Literal["mae", "rmse", "r2", "accuracy", "class-accuracy", "f1", "ap", "auc"] = Field(
         "mae",
-        description="Main metric; must fit the kind of task. class-accuracy is the mean of the "
+        description="Main metric; must match the kind of task. class-accuracy is the mean of the "
         "per-class accuracies.",
     )
     target_scale: Annotated[list[PositiveFloat], Field(min_length=1)] = Field(
@@ -253,15 +253,15 @@ class TaskConfig(Section):
     def _fits_kind(self) -> TaskConfig:
         kind, rules = self.kind, TASK_KINDS[self.kind]
         if self.loss not in rules.losses:
-            raise ValueError(f"the loss of {kind} is one of {', '.join(rules.losses)}")
+            raise ValueError(f"the loss of {kind} must be one of {', '.join(rules.losses)}")
         if self.metric not in rules.metrics:
-            raise ValueError(f"the metric of {kind} is one of {', '.join(rules.metrics)}")
+            raise ValueError(f"the metric of {kind} must be one of {', '.join(rules.metrics)}")
         if self.outputs < rules.min_outputs:
             raise ValueError(f"{kind} needs at least {rules.min_outputs} outputs")
         if self.outputs > rules.max_outputs:
-            raise ValueError(f"{kind} takes at most {rules.max_outputs} output")
+            raise ValueError(f"{kind} has at most {rules.max_outputs} output")
         if self.missing and not rules.may_be_missing:
-            raise ValueError(f"{kind} does not support missing targets: leave these graphs out")
+            raise ValueError(f"{kind} does not support missing targets: remove these graphs")
         for name in ("target_scale", "target_shift"):
             if len(getattr(self, name)) not in (1, self.outputs):
                 raise ValueError(f"{name} must have one value, or one per output")
@@ -443,7 +443,7 @@ class GRASSConfig(Section):
             if self.task.level != "graph":
                 raise ValueError("descriptors need a graph task")
             if self.model.architecture != "grass":
-                raise ValueError("baselines take no descriptors")
+                raise ValueError("baselines do not support descriptors")
         return self
 
     @model_validator(mode="after")
@@ -549,7 +549,7 @@ def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def suggest(name: str, names: list[str]) -> str:
-    """The end of a message about an unknown name: the nearest one, or all if there are few."""
+    """The end of a message about an unknown name: the closest one, or all if there are few."""
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if not nearest:  # without its section, such as "layers" for "model.layers"
         nearest = [n for n in names if n.split(".")[-1] == name.split(".")[-1]][:1]

@@ -256,7 +256,7 @@ def batch_from_data(
         seeds: One seed per graph for the rewiring [B].
 
     Raises:
-        GrassError: The graphs do not fit the model, or were changed after they were encoded.
+        GrassError: The graphs do not match the model, or were changed after they were encoded.
         TypeError: The argument is something else, such as ``HeteroData``.
     """
     data = as_data(data)

@@ -43,7 +43,7 @@ def embed_split(
         [B, 3d + descriptors] or [B, d] for graphs, [N, d] for the nodes of all graphs.
     """
     if level not in ("graph", "node"):
-        raise GrassError(f"The level of embeddings is graph or node, not {level!r}.")
+        raise GrassError(f"The level of embeddings must be graph or node, not {level!r}.")
     model.eval()
     total = torch.zeros(())
     for number in range(rewirings):

@@ -1,8 +1,8 @@
-"""Attention weights per edge, averaged over channels, layers and rewirings, and drawn.
+"""Attention per edge, averaged over channels, layers and rewirings, and pictures of it.
 
 The attention of an edge i → j is the share of node j's input that comes from node i. In flipped
-layers (every second one) head and tail swap roles, so the weight of edge i → j there counts as
-attention of j → i. Parallel edges of the same kind are summed. The attention that a node pays to
+layers (every second one) head and tail swap roles, so the weight of edge i → j counts as attention
+of j → i. Parallel edges of the same kind are summed. The attention that a node pays to
 all its edges, including its self-loop and the added edges, sums to 1.
 """
 
@@ -211,7 +211,7 @@ def _draw(
     drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
     options: Any = drawer.drawOptions()
     options.highlightBondWidthMultiplier = 14
-    options.fixedBondLength = 42.0  # so that small molecules are not blown up
+    options.fixedBondLength = 42.0  # so that small molecules are not drawn too large
     rdMolDraw2D.PrepareAndDrawMolecule(
         drawer,
         mol,

@@ -45,7 +45,7 @@ class RowNames:
 def write_predictions(
     path: Path, target: Tensor, mean: Tensor, std: Tensor, names: RowNames | None = None
 ) -> None:
-    """Write a row per graph: what identifies it, its targets, and mean and std over rewirings.
+    """Write a row per graph: its identifier, targets, and mean and std over rewirings.
 
     Args:
         path: The CSV file.
@@ -79,7 +79,7 @@ def write_predictions(
 
 @dataclass(frozen=True)
 class SavedPredictions:
-    """Targets and predictions of M graphs, as a run folder keeps them."""
+    """Targets and predictions of M graphs, read from a run folder."""
 
     rows: list[str]  # row of the table, or number of the graph
     smiles: list[str]  # empty unless the graphs are molecules
@@ -99,7 +99,7 @@ class SavedPredictions:
         of version 0.1, write ``graph,target_0,mean_0,std_0``.
 
         Raises:
-            GrassError: The file has other columns or cells.
+            GrassError: The columns or cells of the file are not valid.
         """
         text = read_text(path, _LARGEST_FILE)
         header, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
@@ -130,7 +130,7 @@ class SavedPredictions:
 
 
 def _kind(name: str, header: Sequence[str]) -> str:
-    """What a column holds."""
+    """The content of a column."""
     if name in ("row", "graph"):
         return "row"
     if name == "smiles":

@@ -30,7 +30,7 @@ def evaluate_run(
 
     Args:
         folder: The run folder.
-        data: Folder with the raw files; by default where the run found them.
+        data: Folder with the raw files; by default the one used in training.
         split: ``"train"``, ``"val"`` or ``"test"``.
         rewirings: Number of rewirings; as configured by default.
         seed: Random seed of the rewirings; that of the run by default.
@@ -39,7 +39,7 @@ def evaluate_run(
         device: Device to run on; the GPU if there is one, otherwise the CPU.
     """
     if split not in STREAMS:
-        raise GrassError(f"There is no split {split!r}; the names are {', '.join(STREAMS)}.")
+        raise GrassError(f"There is no split {split!r}; available: {', '.join(STREAMS)}.")
     trained = load_model(folder, device)
     config = trained.config
     seed = trained.card.get("seed", 0) if seed is None else seed

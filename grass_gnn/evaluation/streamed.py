@@ -1,9 +1,9 @@
-"""Node predictions for a graph whose edges do not fit in memory at once.
+"""Node predictions for a graph whose edges do not fit into memory.
 
 Each layer processes the edges in blocks. The states of nodes are in memory; those of edges are in a
 temporary file, which is always read and written sequentially. The softmax of a node needs a maximum
 and two sums over its edges, which are accumulated block by block in any order of the edges, so
-flipped layers need no other order.
+flipped layers need no re-sorting.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def predict_streamed(
         model: A model for a node-level task with GRASS attention, in evaluation mode.
         graph: The graph, with the stored tensors of its encoding.
         config: Encoding, rewiring and number of edges per block.
-        seeds: Random seed of the rewiring [1]; drawn if not given.
+        seeds: Random seed of the rewiring [1]; random by default.
     """
     require_local(config.encoding, "Evaluation in blocks of edges (evaluation.streamed_above)")
     device = model.target_scale.device
@@ -210,6 +210,6 @@ def _run_layer(
 
 
 def _ends(block: _Block, flipped: bool, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Head and tail of each edge [b] as a layer sees them."""
+    """Head and tail of each edge [b] in a layer."""
     head, tail = block.pairs.to(device)
     return (tail, head) if flipped else (head, tail)

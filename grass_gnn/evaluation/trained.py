@@ -219,7 +219,7 @@ def read_card(folder: Path) -> dict[str, Any]:
     """The card of a trained model: its configuration, checksum, and what it was trained on.
 
     Raises:
-        RunError: There is none, it is damaged, or of another version.
+        RunError: It is missing, damaged, or of another version.
     """
     if not (folder / CARD).is_file():
         raise RunError(_no_model(folder))
@@ -259,7 +259,7 @@ def load_model(folder: str | Path, device: str | torch.device | None = None) -> 
         raise RunError(_no_model(folder))
     card = read_card(folder)
     config = GRASSConfig.from_dict(card["config"], str(folder / CARD))
-    with only_shapes():  # takes no memory, however large a model the card asks for
+    with only_shapes():  # takes no memory, however large the model
         model = GRASS(config)
     state = model.state_dict().values()
     size = sum(value.numel() * value.element_size() for value in state)
@@ -273,14 +273,14 @@ def load_model(folder: str | Path, device: str | torch.device | None = None) -> 
     except (RuntimeError, SafetensorError, ValueError, TypeError) as error:
         reason = shortened([*str(error).splitlines(), ""][1].strip(), 300) or first_line(error)
         raise RunError(
-            f"The weights in {folder / WEIGHTS} do not fit {CARD}: {reason.rstrip('.')}."
+            f"The weights in {folder / WEIGHTS} do not match {CARD}: {reason.rstrip('.')}."
         ) from None
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return TrainedModel(model.eval(), config, card, folder).to(device)
 
 
 def _load_weights(model: GRASS, weights: dict[str, Tensor]) -> None:
-    """Give a model without memory its weights."""
+    """Load the weights into a model on the meta device."""
     for name, expected in model.state_dict().items():
         if name in weights and weights[name].dtype != expected.dtype:
             raise ValueError(f"{name} is of type {weights[name].dtype}, not {expected.dtype}")

@@ -1,7 +1,7 @@
 """Other attention mechanisms in place of GRASS attention, for the paper's ablations.
 
-Only the aggregation of nodes (equations 7 to 9) is replaced by a PyG layer, which takes the edge
-representations as edge features. Edge updates, feed-forward networks, norms and residuals stay.
+Only the aggregation of nodes (equations 7 to 9) is replaced by a PyG layer, which gets the edge
+representations as edge features. Edge updates, feed-forward networks, norms and residuals are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ATTENTIONS = ("gat", "gatedgcn", "transformer")
 
 
 def _make_attention(name: str, dim: int, width: int) -> nn.Module:
-    """A layer of PyG that takes edge representations."""
+    """A PyG layer that uses edge representations."""
     from torch_geometric import nn as pyg  # which takes seconds to import
 
     if name == "gat":  # edges enter the scores only; messages are those of nodes
@@ -53,7 +53,7 @@ class ReplacementConv(nn.Module):
     ) -> None:
         super().__init__()
         if attention not in ATTENTIONS:
-            raise ValueError(f"attention is one of {', '.join(ATTENTIONS)}, not {attention!r}")
+            raise ValueError(f"attention must be one of {', '.join(ATTENTIONS)}, not {attention!r}")
         width = attention_dim or matching_width(dim, attention)
         self.residual_scale = residual_scale
         self.aggregate = _make_attention(attention, dim, width)

@@ -52,7 +52,7 @@ class GRASSConv(nn.Module):
     Shapes:
         - **input**: nodes [N, d], ``edge_index`` [2, E], edges [E, d], ``batch`` [N] for norms that
           work graph by graph
-        - **output**: nodes [N, d], edges [E, d], and attention weights [E, d] if asked for
+        - **output**: nodes [N, d], edges [E, d], and attention weights [E, d] if requested
 
     Example:
         >>> conv = GRASSConv(32)
@@ -75,7 +75,7 @@ class GRASSConv(nn.Module):
         if dim < 1:
             raise ValueError(f"dim must be at least 1, not {dim}")
         if not 0 <= edge_removal < 1:
-            raise ValueError(f"edge_removal is a probability below 1, not {edge_removal}")
+            raise ValueError(f"edge_removal must be a probability below 1, not {edge_removal}")
         if output_bias and norm == "batch":
             raise ValueError(
                 "a batch norm removes output biases: choose another norm, or output_bias=False"
@@ -141,14 +141,14 @@ class GRASSConv(nn.Module):
             x: Node representations [N, d].
             edge_index: Head and tail of each edge [2, E].
             edge_attr: Edge representations [E, d].
-            batch: The graph of each node [N]; a single graph if not given.
-            num_graphs: Number of graphs in ``batch``; counted if not given.
+            batch: The graph of each node [N]; by default a single graph.
+            num_graphs: Number of graphs in ``batch``; computed by default.
             keep: Factors of random edge removal [E, d], instead of freshly drawn ones.
             return_attention_weights: Also return ``(edge_index, weights)``, with the attention
                 weights [E, d] of the edges.
 
         Returns:
-            Nodes [N, d] and edges [E, d], and the pair with the attention weights if asked for.
+            Nodes [N, d] and edges [E, d], and the pair with the attention weights if requested.
         """
         if deprecated:
             return self._deprecated_forward(
@@ -195,7 +195,7 @@ class GRASSConv(nn.Module):
 
 
 class LayerStack(nn.Module):
-    """L layers; every second one sees the edges with head and tail swapped."""
+    """L layers; every second one uses the edges with head and tail swapped."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -310,9 +310,9 @@ def fused_layers(
 def keep_precision(layer: nn.Module, x: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes [N, d] and edges [E, d] in the precision of the weights, under autocast.
 
-    Autocast is for products. Representations add up over the layers and norms need their moments,
-    so these stay in float32; otherwise they would come from an embedding in whatever type its last
-    operation had, and nodes and edges not always in the same.
+    Autocast is meant for matrix products. Representations accumulate over the layers, and norms
+    need their moments, so they stay in float32. Otherwise an embedding would return whatever type
+    its last operation had, which may differ between nodes and edges.
     """
     if torch.is_autocast_enabled(x.device.type):
         dtype = next(layer.parameters()).dtype

@@ -1,6 +1,6 @@
 """GCN, GIN, GAT, GatedGCN and GPS made of PyG layers, with the same inputs and heads as GRASS.
 
-They only see the input edges: neither the self-loops nor the added edges of GRASS.
+They use only the input edges, not the self-loops and added edges of GRASS.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GCNLayer(nn.Module):
 
 
 class EdgeLayer(nn.Module):
-    """A PyG layer that takes edge features."""
+    """A PyG layer that uses edge features."""
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()

@@ -42,7 +42,7 @@ class _WithoutInitialisation(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Return the tensor that is to be initialised as it is."""
+        """Return the tensor without initialising it."""
         kwargs = kwargs or {}
         module = getattr(func, "__module__", None)
         if func in (Tensor.normal_, Tensor.uniform_) or module == nn.init.__name__:

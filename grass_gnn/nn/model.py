@@ -33,7 +33,7 @@ class GRASS(nn.Module):
     """Graph Attention with Stochastic Structures (*Greener GRASS*).
 
     A model is built either from a configuration or from its dimensions. Graphs are encoded and
-    rewired by the model itself, unless transforms have done so before.
+    rewired by the model itself, unless transforms have already done so.
 
     Args:
         config: A configuration, such as ``GRASSConfig.preset("zinc")``; without it, the other
@@ -123,8 +123,8 @@ edge_channels=[4], level='graph')
         """Predict [B, outputs] for graphs, [N, outputs] for nodes or [E, outputs] for input edges.
 
         Args:
-            graphs: A ``Data``, a ``Batch`` or a list of graphs, which are encoded and rewired where
-                transforms have not done so before; or a prepared :class:`GraphBatch`.
+            graphs: A ``Data``, a ``Batch`` or a list of graphs, which are encoded and rewired
+                unless transforms have already done so; or a prepared :class:`GraphBatch`.
 
         Returns:
             For regression, values in the units of the targets; for classification, logits.
@@ -166,7 +166,7 @@ edge_channels=[4], level='graph')
         return e if self.edge_encoding is None else e + self.edge_encoding(encoding)
 
     def readout(self, x: Tensor, e: Tensor, batch: GraphBatch) -> Tensor:
-        """What the head sees of nodes [N, d] and edges [E, d].
+        """Input of the head from nodes [N, d] and edges [E, d].
 
         Pooled graphs [B, 3d] (more with descriptors), nodes [N, d], or input edges with both of
         their ends [E_in, 3d].
@@ -214,7 +214,7 @@ def _feature_settings(of: str, channels: int | Sequence[int] | None) -> dict[str
 
 
 def _channels(features: FeatureConfig) -> int | list[int] | None:
-    """What ``in_channels`` or ``edge_channels`` would be for these features."""
+    """The ``in_channels`` or ``edge_channels`` for these features."""
     if features.kind == "none":
         return None
     return features.num_columns if features.is_float else features.categories
@@ -287,7 +287,7 @@ class LinearEmbedding(nn.Module):
 
 
 class FeatureEmbedding(nn.Module):
-    """The embedding x_in or e_in that a :class:`FeatureConfig` asks for."""
+    """The embedding x_in or e_in described by a :class:`FeatureConfig`."""
 
     def __init__(self, features: FeatureConfig, dim: int, edges: bool) -> None:
         super().__init__()
@@ -406,9 +406,8 @@ BODY = ("node_features", "edge_features", "node_encoding", "edge_encoding", "lay
 class FrozenGRASS(GRASS):
     """A GRASS with a frozen body and a trainable head.
 
-    The body stays in evaluation mode, also in training: no edge removal, and norms that use the
-    statistics they were loaded with and never change them. So the representation of a graph stays
-    what it was.
+    The body stays in evaluation mode even during training: there is no edge removal, and norms use
+    the loaded statistics without changing them, so the representation of a graph does not change.
     """
 
     def __init__(self, config: GRASSConfig) -> None:
@@ -439,7 +438,7 @@ if TYPE_CHECKING:
 
 
 def make_model(config: GRASSConfig) -> GRASS | Baseline:
-    """GRASS or a baseline, as the configuration says."""
+    """GRASS or a baseline, as configured."""
     if config.model.architecture == "grass":
         return GRASS(config)
     from grass_gnn.nn.baselines import Baseline
@@ -448,7 +447,7 @@ def make_model(config: GRASSConfig) -> GRASS | Baseline:
 
 
 def build_model(config: GRASSConfig, data: PreparedData, seed: int) -> GRASS | Baseline:
-    """A fresh model for some data: seeded weights, pooling scales of its training set."""
+    """A new model for a dataset: seeded weights, and pooling scales from its training set."""
     torch.manual_seed(seed)
     model = make_model(config)
     nodes, edges, pairs = astuple(data.statistics)

@@ -40,7 +40,7 @@ ZERO_DEVIATION = 1e-6  # a channel that varies less is constant up to rounding
 
 
 class Mode(Enum):
-    """Which statistics a norm uses, and whether it keeps those of the batch."""
+    """Which statistics a norm uses, and whether it stores those of the batch."""
 
     BATCH = "batch"
     COLLECTING = "collecting"
@@ -48,7 +48,7 @@ class Mode(Enum):
 
 
 class Norm(nn.Module):
-    """Base class of the norms. Those without statistics of their own always use the batch."""
+    """Base class of the norms. Those without stored statistics always use the batch."""
 
     by_graph: ClassVar[bool] = False
     """Whether each graph is normalised on its own, so that the graphs of the rows matter."""
@@ -73,27 +73,27 @@ class Norm(nn.Module):
         return None
 
     def observe(self, mean: Tensor, var: Tensor) -> None:
-        """Take note of the moments [d] that the fused kernel found in a batch."""
+        """Record the moments [d] that the fused kernel computed for a batch."""
 
     def for_blocks(self, seen: Moments) -> Callable[[Tensor], Tensor]:
         """The norm as a function of some rows [b, d] of one graph, given the moments of all rows.
 
         Evaluation in blocks of edges uses it. There is no default: applied to a block, a norm over
-        all rows would silently take the statistics of the block for those of the graph.
+        all rows would silently use the statistics of the block instead of those of the graph.
         """
         raise GrassError(
             f"{type(self).__name__} cannot be evaluated in blocks of edges: it has no for_blocks."
         )
 
     def reset_parameters(self) -> None:
-        """Forget all statistics."""
+        """Discard all statistics."""
 
 
 class AveragingNorm(Norm):
     """A norm that can keep the average of the means and variances of batches, equally weighted.
 
     Attributes:
-        frozen: The averages are used, in training too, and never change again.
+        frozen: The averages are used, even in training, and never change again.
         synchronised: Training takes the moments over the rows of all processes.
         known: Whether any batch was averaged. It mirrors ``num_batches > 0``, so that neither
             ``.eval()`` nor a forward pass has to wait for a GPU. It is not a count, because
@@ -114,7 +114,7 @@ class AveragingNorm(Norm):
         self.known = False
 
     def reset_parameters(self) -> None:
-        """Forget all batches."""
+        """Discard all batches."""
         self.mean.zero_()
         self.var.fill_(1.0)
         self.num_batches.zero_()
@@ -125,7 +125,7 @@ class AveragingNorm(Norm):
         self.frozen = True
 
     def refresh(self) -> None:
-        """Look at ``num_batches`` again, after its value was set from outside."""
+        """Update ``known`` after ``num_batches`` was set from outside."""
         self.known = self.num_batches.device.type != "meta" and bool(self.num_batches > 0)
 
     @property
@@ -243,7 +243,7 @@ class InputNorm(AveragingNorm):
         """Normalise rows [M, d]."""
         mean, var = self.statistics(v)
         constant = var.detach().sqrt() < ZERO_DEVIATION
-        # The square root sees no zero, where its gradient is infinite.
+        # Keep zero out of the square root, where its gradient is infinite.
         scale = torch.where(constant, 0.0, 1.0 / torch.where(constant, 1.0, var).sqrt())
         centred = v - mean
         normalised = centred * scale if is_differentiated(v) else centred.mul_(scale)
@@ -251,7 +251,7 @@ class InputNorm(AveragingNorm):
 
 
 def limit_inputs(model: nn.Module, limit: float) -> None:
-    """Clip what the input norms of a model return to ``limit`` standard deviations."""
+    """Clip the output of a model's input norms to ``limit`` standard deviations."""
     for module in model.modules():
         if isinstance(module, InputNorm):
             module.limit = limit
@@ -281,7 +281,7 @@ class LayerNorm(Norm):
         return nn.functional.layer_norm(v, v.shape[1:], eps=EPSILON)
 
     def for_blocks(self, seen: Moments) -> Callable[[Tensor], Tensor]:
-        """Row by row, whatever the others are."""
+        """Row by row, independently of the others."""
         return lambda v: nn.functional.layer_norm(v, v.shape[1:], eps=EPSILON)
 
 

@@ -1,4 +1,4 @@
-"""The layer as one operation: a reference in plain PyTorch, and a fused form for the CPU."""
+"""The layer as one operation: a reference in plain PyTorch and a fused CPU kernel."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 
 from grass_gnn.ops import build
 
-NORMS = ("none", "batch", "instance")  # that the fused layers know, in the order of the C++
+NORMS = ("none", "batch", "instance")  # of the fused layers, in the order of the C++ code
 
 
 def use_native(x: Tensor, norm: str | None, *others: Tensor) -> bool:

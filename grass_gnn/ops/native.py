@@ -29,7 +29,7 @@ Stack = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class _Arguments(ctypes.Structure):
-    """``GrassStack`` of ``stack.h``, field by field."""
+    """Mirrors ``GrassStack`` of ``stack.h``, field by field."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("nodes", "edges", "graphs", "layers", "width")),
@@ -79,7 +79,7 @@ def _call(
         arguments.add_up = sums.callback
     status = getattr(library(), function)(ctypes.byref(arguments))
     if status == 1:
-        raise ValueError("order does not fit edge_index, or an edge joins two graphs")
+        raise ValueError("order does not match edge_index, or an edge connects two graphs")
     if status == 2:
         raise MemoryError(f"{function} ran out of memory")
     if sums is not None and sums.error is not None:
@@ -374,7 +374,7 @@ def _check_shapes(
     weights: Tensor,
     statistics: Tensor | None,
 ) -> None:
-    """The C++ trusts shapes and types, so they are checked here."""
+    """Check shapes and types, which the C++ code does not."""
     (nodes, d), edges = x.shape, edge_index.size(1)
     expected = {
         "e": (e, (edges, d)),
@@ -390,7 +390,9 @@ def _check_shapes(
         if tuple(tensor.shape) != shape:
             raise ValueError(f"{name} has shape {list(tensor.shape)}, expected {list(shape)}")
     if weights.dim() != 2 or weights.size(1) not in (9 * d * d + 2 * d, 9 * d * d + 4 * d):
-        raise ValueError(f"weights have shape {list(weights.shape)}, which does not fit width {d}")
+        raise ValueError(
+            f"weights have shape {list(weights.shape)}, which does not match width {d}"
+        )
     for name, tensor in (("x", x), ("e", e), ("weights", weights)):
         if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
             raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}, not float32 on the CPU")
@@ -400,7 +402,7 @@ def _check_shapes(
 # operating system, the next step would get zeroed pages, which takes about a twentieth of its time.
 # So the memory of the last large tensor that was freed is kept for the next one of similar size.
 
-SMALLEST_REUSED = 1 << 24  # bytes; below this, the system's allocator is as good
+SMALLEST_REUSED = 1 << 24  # bytes; below this, the system's allocator is as fast
 
 _free: list[mmap.mmap] = []
 

@@ -1,6 +1,6 @@
-"""The arithmetic of norms, without any state: means, variances and what is done with them.
+"""Stateless functions for norms: means, variances and normalisation.
 
-Variances carry Bessel's correction, also where they normalise.
+Variances have Bessel's correction, even in the normalisation itself.
 """
 
 from __future__ import annotations

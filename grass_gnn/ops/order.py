@@ -12,7 +12,7 @@ class EdgeOrder(NamedTuple):
     """The edges of each node by tail and by head, so that a flipped layer needs no sorting.
 
     The edges with tail ``j`` are the rows ``tail_order[tail_ptr[j]:tail_ptr[j + 1]]``, and likewise
-    for heads. ``graph_ptr`` holds the first node of each graph: the nodes of a graph are contiguous
+    for heads. ``graph_ptr`` has the first node of each graph: the nodes of a graph are contiguous
     and no edge leaves it, so that a thread can own whole graphs. All tensors are int32.
     """
 

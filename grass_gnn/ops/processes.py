@@ -1,4 +1,4 @@
-"""Sums over the processes of a distributed training, for norms over the rows of all of them.
+"""Sums over the processes of a distributed run, for norms over the rows of all of them.
 
 Each process has some rows of a batch. :func:`join_processes` creates a group in which they add up
 the sums that a norm needs. It is separate from the default group, which exchanges gradients at the
@@ -56,7 +56,7 @@ class _AddUp(torch.autograd.Function):
 
 
 class SumsOfProcesses:
-    """The callback of the fused layers. It stores an error, because C++ cannot raise it."""
+    """Callback of the fused layers; errors are stored, because C++ cannot raise them."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None

@@ -1,4 +1,4 @@
-"""One GRASS layer in plain PyTorch: what the fused implementation is tested against.
+"""One GRASS layer in plain PyTorch, the reference for testing the fused implementation.
 
 Runs on any device and in any floating type, under autograd and under ``torch.compile``.
 Equation numbers are those of the paper; ``docs/deviations.md`` says where the authors' experiments
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-EPSILON = 1e-7  # of the attention's denominator and of the layer norm
+EPSILON = 1e-7  # in the attention's denominator and in the norm
 
 
 class LayerWeights(NamedTuple):
@@ -30,7 +30,7 @@ class LayerWeights(NamedTuple):
 
 
 class LayerOutput(NamedTuple):
-    """What a layer gives before its norm, and the attention weights that led to it."""
+    """Output of a layer before its norm, and its attention weights."""
 
     x: Tensor  # [N, d]
     e: Tensor  # [E, d]
@@ -44,10 +44,10 @@ def attention_weights(z: Tensor, tail: Tensor, num_nodes: int, keep: Tensor | No
         z: Logits of the edges [E, d].
         tail: Tail of each edge [E].
         num_nodes: The number of nodes.
-        keep: What random edge removal multiplies each score with [E, d]: 0, or 1/(1 − p).
+        keep: Factors of random edge removal [E, d]: 0 or 1/(1 − p).
     """
     index = tail.unsqueeze(1).expand_as(z)  # [E, d]
-    # A softmax does not change when all its logits move together: no gradient through the maximum.
+    # A softmax does not change if all logits are shifted, so the maximum needs no gradient.
     top = z.new_zeros(num_nodes, z.size(1)).scatter_reduce(
         0, index, z.detach(), "amax", include_self=False
     )  # [N, d]
@@ -72,7 +72,7 @@ def grass_layer(
 
     Args:
         x: Node representations [N, d].
-        e: Edge representations [E, d]; parallel edges have rows of their own.
+        e: Edge representations [E, d]; parallel edges have separate rows.
         edge_index: Head and tail of each edge [2, E].
         weights: The layer's parameters.
         residual_scale: α of equations (13) and (14).
@@ -85,12 +85,12 @@ def grass_layer(
 
     a = attention_weights(z, tail, x.size(0), keep)  # [E, d], equations (7), (8)
     message = a * (tail_head[head] + tail_edge)  # [E, d]
-    # Under autocast, a product may come in lower precision than the softmax.
+    # Under autocast, a product may have lower precision than the softmax.
     x_tilde = tail_tail.to(message.dtype).index_add(0, tail, message)  # [N, d], equation (9)
     e_tilde = edge_edge + edge_head[head] + edge_tail[tail]  # [E, d], equation (10)
 
     x_hat = F.linear(F.mish(x_tilde + w.node_bias), w.node_out, w.node_out_bias)  # equation (11)
     e_hat = F.linear(F.mish(e_tilde + w.edge_bias), w.edge_out, w.edge_out_bias)  # equation (12)
-    # Equations (13), (14) without their norm. Row k of e stays row k: the residual of an edge is
-    # with itself, also where the next layer exchanges its head and tail.
+    # Equations (13), (14) without their norm. Row k of e stays row k: an edge keeps its own
+    # residual even though the next layer swaps its head and tail.
     return LayerOutput(x + residual_scale * x_hat, e + residual_scale * e_hat, a)

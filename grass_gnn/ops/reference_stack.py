@@ -1,7 +1,7 @@
 """A stack of layers in plain PyTorch, from the arguments of the fused one.
 
-The fused backward pass cannot be differentiated itself. Where a gradient of a gradient is asked
-for, such as when a loss contains forces (derivatives of an energy), this stack gives the first.
+The fused backward pass cannot be differentiated itself. For gradients of gradients, such as when a
+loss contains forces (derivatives of an energy), this stack computes the first gradient.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def removal_mask(
 
     Args:
         seed: Random seed; its low 64 bits are used.
-        layer: Number of the layer: every layer has a mask of its own.
+        layer: Number of the layer; every layer has its own mask.
         num_edges: Number of edges E.
         dim: Number of channels d.
         p: Probability of removal, independently for each edge and channel.

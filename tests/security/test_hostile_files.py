@@ -99,7 +99,7 @@ def test_a_card_cannot_ask_for_all_memory(name: str, value: int, tmp_path: Path)
     load_model(tmp_path)
     assert torch.equal(torch.random.get_rng_state(), before)  # no weights were drawn
     changed_card(tmp_path, **{name: value})
-    with pytest.raises(GrassError, match=r"is not valid|do not fit"):
+    with pytest.raises(GrassError, match=r"is not valid|do not match"):
         load_model(tmp_path)
 
 
@@ -109,7 +109,9 @@ def test_weights_of_another_type_are_refused(tmp_path: Path) -> None:
     data = save({name: value.double() for name, value in weights.items()})
     (tmp_path / "weights.safetensors").write_bytes(data)
     changed_card(tmp_path, weights_sha256=hashlib.sha256(data).hexdigest())
-    with pytest.raises(GrassError, match=r"do not fit config\.json: .* is of type torch\.float64"):
+    with pytest.raises(
+        GrassError, match=r"do not match config\.json: .* is of type torch\.float64"
+    ):
         load_model(tmp_path)
 
 

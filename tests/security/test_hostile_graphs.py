@@ -50,7 +50,7 @@ def test_odd_targets_are_sentences(values: dict[str, Any], message: str) -> None
 
 def test_odd_tasks_levels_and_widths_are_sentences() -> None:
     for level, kind in (("atom", None), (None, "guess")):
-        with pytest.raises(GrassError, match="is one of"):
+        with pytest.raises(GrassError, match="must be one of"):
             infer_graph_task([small()], level, kind)
     with pytest.raises(GrassError, match="Some targets y have 1 values"):
         infer_graph_task([small(), small(y=torch.rand(3))])
