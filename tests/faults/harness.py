@@ -40,14 +40,32 @@ class Outcome:
 
 
 @dataclass
-class Record:
-    """Faults that struck, and those after which nothing was lost."""
+class Found:
+    """What became of one or several faults that were followed by one recovery."""
 
-    faults: Counter[tuple[str, str]] = field(default_factory=Counter)  # by kind and path
-    survived: Counter[tuple[str, str]] = field(default_factory=Counter)
-    by_file: Counter[tuple[str, str]] = field(default_factory=Counter)  # by file and operation
-    by_file_survived: Counter[tuple[str, str]] = field(default_factory=Counter)
+    faults: int = 0
     problems: list[str] = field(default_factory=list)
+    processes: int = 0  # left behind
+    files: int = 0  # temporary ones, left behind after the recovery
+    file: str = ""  # what an exact fault was aimed at
+    operation: str = ""
+
+
+@dataclass(frozen=True)
+class Strike:
+    """Faults to inject one after the other before the work is resumed.
+
+    Args:
+        kind: Kind of fault.
+        number: Among the strikes of its kind; chooses the moment.
+        faults: How many, for random kinds.
+        at: The operation at which an exact fault happens, by number.
+    """
+
+    kind: str
+    number: int
+    faults: int = 1
+    at: int = 0
 
 
 class Trial:
@@ -55,25 +73,51 @@ class Trial:
 
     Args:
         workload: What to run.
-        record: Where faults are counted.
-        seed: Of all that is random.
+        seed: Random seed.
     """
 
-    def __init__(self, workload: Any, record: Record, seed: int) -> None:
-        self.workload, self.record = workload, record
-        self.random = random.Random(f"{seed} {workload.name}")
+    def __init__(self, workload: Any, seed: int) -> None:
+        self.workload, self.seed = workload, seed
         self.base = Path(tempfile.mkdtemp(prefix=f"faults-{workload.name}-")).resolve()
-        self.template = self.base / "template"
+        self.template, self.temporary = self.base / "template", self.base / "tmp"
+        self.temporary.mkdir()
         if workload.name == "write":  # it remembers what it wrote, and starts no thread
             workload.set_up(self.template)
         else:
             ended = run_child(lambda: workload.set_up(self.template))
             assert ended.code == FINISHED, ended.told
         folder = self.fresh("undisturbed")
-        self.undisturbed = self.run(folder, Injection(folder))
-        assert self.undisturbed.code == FINISHED, self.undisturbed.told
+        undisturbed = self.run(folder, Injection(folder))
+        assert undisturbed.code == FINISHED, undisturbed.told
         self.expected = workload.result(folder)
-        self.operations = self.undisturbed.operations
+        self.operations, self.seconds = undisturbed.operations, undisturbed.seconds
+
+    def plan(self, faults: int) -> list[Strike]:
+        """Half of the faults at random moments, the others at operations on files.
+
+        Of the same operation on files of a kind, such as checkpoints, the first few are tried. If
+        there are not enough of them, more faults strike at random moments.
+        """
+        draw = random.Random(f"{self.seed} {self.workload.name}")
+        exact, seen = [], Counter[tuple[str, str]]()
+        for at, (operation, file) in enumerate(self.operations):
+            seen[operation, file] += 1
+            if seen[operation, file] <= REPEATS:
+                sides = SIDES if operation == "write" else ("before", "after")
+                exact += [(at, side) for side in sides]
+        aimed = min(len(exact), faults - len(RANDOM_KINDS) * max(1, faults // 12))
+        strikes = [
+            Strike(f"ended {side} an operation", at, at=at)
+            for at, side in sorted(draw.sample(exact, max(aimed, 0)))
+        ]
+        each, more = divmod(faults - len(strikes), len(RANDOM_KINDS))
+        for place, kind in enumerate(RANDOM_KINDS):
+            left, number = each + (place < more), 0
+            while left:
+                size = draw.randint(1, min(3, left))
+                strikes.append(Strike(kind, number, size))
+                left, number = left - size, number + 1
+        return strikes
 
     def fresh(self, name: str) -> Path:
         """A folder as it is before the workload."""
@@ -90,65 +134,56 @@ class Trial:
         kill: tuple[int, float] | None = None,
     ) -> Outcome:
         """Run the workload in a child, with a fault or without."""
-        return run_child(lambda: self.workload.run(folder), injection, limit, kill)
 
-    def strike(self, kind: str, folder: Path) -> Outcome:
-        """Run with a fault of a random kind at a random moment."""
-        draw = self.random
+        def work() -> None:
+            tempfile.tempdir = os.environ["TMPDIR"] = str(self.temporary)
+            self.workload.run(folder)
+
+        return run_child(work, injection, limit, kill)
+
+    def inject(self, strike: Strike) -> Found:
+        """Inject faults, resume the work, and find out what was lost or left behind."""
+        found = Found()
+        folder = self.fresh("disturbed")
+        if strike.kind in EXACT_KINDS:
+            found.operation, found.file = self.operations[strike.at]
+            side = strike.kind.split()[1]
+            outcome = self.run(folder, Injection(folder, strike.at, side))
+            self._count(strike.kind, outcome, folder, found)
+        else:
+            draw = random.Random(f"{self.seed} {self.workload.name} {strike.kind} {strike.number}")
+            for _ in range(20 * strike.faults):
+                outcome = self._random_fault(strike.kind, folder, draw)
+                if outcome.code == FINISHED:  # it was faster
+                    if found.faults:
+                        break
+                    self.seconds, folder = outcome.seconds, self.fresh("disturbed")
+                    continue
+                self._count(strike.kind, outcome, folder, found)
+                if found.faults == strike.faults:
+                    break
+        if found.faults:
+            self._recover(folder, found)
+        where = f"{found.operation} of {found.file}: " if found.file else ""
+        found.problems = [
+            f"{strike.kind}, {self.workload.name}: {where}{p}" for p in found.problems
+        ]
+        return found
+
+    def _random_fault(self, kind: str, folder: Path, draw: random.Random) -> Outcome:
         if kind in SIGNALS:
-            moment = draw.uniform(0, 1.1 * self.undisturbed.seconds)
-            return self.run(folder, kill=(SIGNALS[kind], moment))
+            return self.run(folder, kill=(SIGNALS[kind], draw.uniform(0, 1.1 * self.seconds)))
         if kind == "out of memory":
             return self.run(folder, limit=(resource.RLIMIT_AS, int(2 ** draw.uniform(12, 23))))
         if kind == "file size limit":
             size = int(2 ** draw.uniform(0, 15.3))  # up to the size of a checkpoint
             return self.run(folder, limit=(resource.RLIMIT_FSIZE, size))
-        at = draw.randrange(len(self.operations))
-        return self.run(folder, Injection(folder, at, "full"))
+        return self.run(folder, Injection(folder, draw.randrange(len(self.operations)), "full"))
 
-    def random_faults(self, kind: str, count: int) -> None:
-        """So many faults that struck, one to three of them before the work is gone on with."""
-        struck, tries = 0, 0
-        while struck < count and tries < 20 * count + 20:
-            folder = self.fresh("disturbed")
-            problems, chain = [], 0
-            for _ in range(self.random.randint(1, 3)):
-                tries += 1
-                if struck + chain == count:
-                    break
-                outcome = self.strike(kind, folder)
-                if outcome.code == FINISHED:  # it was faster
-                    continue
-                chain += 1
-                problems += self.judge(kind, outcome, folder)
-            problems += self.recover(folder) if chain else []
-            struck += chain
-            self.count(kind, chain, problems)
-
-    def exact_faults(self, share: Callable[[int], bool]) -> None:
-        """End the process before, during and after operations: those whose number is chosen.
-
-        Of the same operation on files of a kind, such as checkpoints, the first few are tried.
-        """
-        number, seen = 0, Counter[tuple[str, str]]()
-        for at, (operation, file) in enumerate(self.operations):
-            seen[operation, file] += 1
-            if seen[operation, file] > REPEATS:
-                continue
-            for side in SIDES:
-                if side == "during" and operation != "write":
-                    continue
-                number += 1
-                if not share(number):
-                    continue
-                folder = self.fresh("disturbed")
-                outcome = self.run(folder, Injection(folder, at, side))
-                kind = f"ended {side} an operation"
-                problems = self.judge(kind, outcome, folder) + self.recover(folder)
-                problems = [f"{operation} of {file}: {problem}" for problem in problems]
-                self.count(kind, 1, problems)
-                self.record.by_file[file, operation] += 1
-                self.record.by_file_survived[file, operation] += not problems
+    def _count(self, kind: str, outcome: Outcome, folder: Path, found: Found) -> None:
+        found.faults += 1
+        found.processes += outcome.left
+        found.problems += self.judge(kind, outcome, folder)
 
     def judge(self, kind: str, outcome: Outcome, folder: Path) -> list[str]:
         """What is wrong right after a fault: a traceback, or a file that is damaged."""
@@ -172,27 +207,35 @@ class Trial:
             problems.append(f"right after: {type(error).__name__} {error}")
         return problems
 
-    def recover(self, folder: Path) -> list[str]:
-        """Go on without faults; what is wrong then."""
+    def _recover(self, folder: Path, found: Found) -> None:
+        """Resume without faults; what is wrong then."""
         outcome = self.run(folder)
+        found.processes += outcome.left
+        left = [path.name for place in (folder, self.temporary) for path in _temporary_files(place)]
+        found.files = len(left)
+        if left:
+            found.problems.append(f"left behind: {', '.join(left)}")
+        for path in self.temporary.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         if outcome.code != FINISHED:
-            return [f"could not go on ({outcome.code}): {outcome.told.strip()[-300:]}"]
+            told = outcome.told.strip()[-300:]
+            found.problems.append(f"could not be resumed ({outcome.code}): {told}")
+            return
         try:
             if self.workload.result(folder) != self.expected:
-                return ["the result differs"]
-            left = [path.name for path in folder.rglob(".*.tmp")]
-            return [f"left behind: {', '.join(left)}"] if left else []
+                found.problems.append("the result differs")
         except Exception as error:
-            return [f"afterwards: {type(error).__name__} {error}"]
-
-    def count(self, kind: str, faults: int, problems: list[str]) -> None:
-        key = kind, self.workload.name
-        self.record.faults[key] += faults
-        self.record.survived[key] += 0 if problems else faults
-        self.record.problems += [f"{kind}, {self.workload.name}: {one}" for one in problems]
+            found.problems.append(f"afterwards: {type(error).__name__} {error}")
 
     def close(self) -> None:
         shutil.rmtree(self.base, ignore_errors=True)
+
+
+def _temporary_files(folder: Path) -> list[Path]:
+    """Temporary files and folders of the package; all files in a folder called tmp."""
+    if folder.name == "tmp":
+        return list(folder.iterdir())
+    return [*folder.rglob(".*.tmp"), *folder.rglob(".*.building")]
 
 
 def run_child(

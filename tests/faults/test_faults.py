@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ pytest.importorskip("rdkit")
 if not Path("/proc/self/statm").exists():
     pytest.skip("the harness needs /proc", allow_module_level=True)
 
-from harness import Record, Trial, _members, left_behind
+from harness import EXACT_KINDS, RANDOM_KINDS, Trial, _members, left_behind
 
 from grass_gnn import files
 
@@ -49,17 +50,51 @@ class InPlace:
 
 
 def test_the_harness_notices_a_file_that_is_half_there():
-    record = Record()
-    trial = Trial(InPlace(), record, SEED)
+    trial = Trial(InPlace(), SEED)
     try:
-        trial.exact_faults(lambda number: True)
-        trial.random_faults("disk full", 2)
+        strikes = [one for one in trial.plan(20) if one.kind in (*EXACT_KINDS, "disk full")]
+        found = {strike.kind: trial.inject(strike) for strike in strikes}
     finally:
         trial.close()
-    assert record.survived["ended during an operation", "in place"] == 0
-    assert record.survived["disk full", "in place"] == 0
-    assert record.survived["ended after an operation", "in place"] == 1
-    assert record.by_file["values.txt", "write"] == 3
+    assert found["ended amid an operation"].problems
+    assert found["disk full"].problems
+    assert not found["ended after an operation"].problems
+    assert {found[kind].file for kind in EXACT_KINDS} == {"values.txt"}
+    assert {found[kind].operation for kind in EXACT_KINDS} == {"write"}
+
+
+def test_a_plan_has_every_kind_and_as_many_faults_as_asked_for():
+    trial = Trial(InPlace(), SEED)
+    trial.close()
+    trial.operations = [("write", f"{number}.txt") for number in range(30)]
+    for faults in (8, 12, 120):
+        plan = trial.plan(faults)
+        assert sum(strike.faults for strike in plan) == faults
+        assert {strike.kind for strike in plan} >= set(RANDOM_KINDS)
+        assert len({(strike.kind, strike.number) for strike in plan}) == len(plan)
+    assert {strike.kind for strike in plan} == {*RANDOM_KINDS, *EXACT_KINDS}
+    assert trial.plan(120) == plan
+
+
+class Careless(InPlace):
+    """What the package does not do either: temporary files that are left behind."""
+
+    name = "careless"
+
+    def run(self, folder):
+        tempfile.mkstemp()
+        (folder / ".values.txt.tmp").write_text("half")
+        super().run(folder)
+
+
+def test_the_harness_counts_temporary_files_that_are_left_behind():
+    trial = Trial(Careless(), SEED)
+    try:
+        found = trial.inject(next(s for s in trial.plan(20) if s.kind == EXACT_KINDS[-1]))
+    finally:
+        trial.close()
+    assert found.files == 3  # one beside the file, two in the folder for temporary files
+    assert any("left behind" in problem for problem in found.problems)
 
 
 def test_the_harness_notices_a_process_that_is_left_behind():

@@ -1,4 +1,4 @@
-"""What the faults hit: writing files, training, preparing data, predicting.
+"""What the faults hit: writing files, training, preparing data, fitting and predicting tables.
 
 Each can be started again after anything, and must then leave what an undisturbed one leaves.
 """
@@ -49,6 +49,13 @@ CONFIG = GRASSConfig().override(
     }
 )
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "CCN", "CCCC", "C1CCCCC1", "CCCl", "OCCO", "CC#N", "CS"]
+SMALL = {
+    "training.epochs": 1,
+    "model.dim": 8,
+    "model.layers": 2,
+    "evaluation.statistics_passes": 1,
+    "evaluation.rewirings": 1,
+}
 
 
 def graphs(count: int, first: int = 0) -> list:
@@ -91,6 +98,35 @@ class Train:
         return [(run / name).read_bytes() for name in names], without_times(run / "metrics.csv")
 
 
+class Fit:
+    """Train on a table of molecules, which are read in worker processes, or resume."""
+
+    name = "fit"
+
+    def set_up(self, template: Path) -> None:
+        template.mkdir()
+        rows = [f"{smiles},{len(smiles)}" for smiles in SMILES * 2]
+        (template / "table.csv").write_text("\n".join(["smiles,size", *rows]))
+
+    def run(self, folder: Path) -> None:
+        out = folder / "run"
+        fit_table(
+            folder / "table.csv",
+            ["size"],
+            out,
+            RunOptions(seed=3, workers=0, resume=out.exists()),
+            settings=SMALL,
+        )
+
+    def check(self, folder: Path) -> None:
+        """The same as after a fault in training."""
+        Train().check(folder)
+
+    def result(self, folder: Path) -> object:
+        kept = [(folder / "run" / name).read_bytes() for name in ("splits.csv", "config.toml")]
+        return Train().result(folder), kept
+
+
 class Preprocess:
     """Check, encode and pack a dataset, or find it."""
 
@@ -120,9 +156,7 @@ class Predict:
         template.mkdir()
         rows = [f"{smiles},{len(smiles)}" for smiles in SMILES * 3]
         (template / "table.csv").write_text("\n".join(["smiles,size", *rows]))
-        settings = {"training.epochs": 1, "model.dim": 8, "model.layers": 2}
-        settings |= {"evaluation.statistics_passes": 1, "evaluation.rewirings": 1}
-        fit_table(template / "table.csv", ["size"], template / "run", settings=settings)
+        fit_table(template / "table.csv", ["size"], template / "run", settings=SMALL)
         (template / "out.csv").write_text("old")
 
     def run(self, folder: Path) -> None:
@@ -194,4 +228,4 @@ class Write:
         return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.*")}
 
 
-PATHS = {workload.name: workload for workload in (Write(), Train(), Preprocess(), Predict())}
+PATHS = {workload.name: workload for workload in (Write(), Train(), Preprocess(), Fit(), Predict())}
