@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import struct
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data.benchmarks.raw import load_data
 from grass_gnn.data.tables.files import open_table
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
+from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import load_model
 from grass_gnn.files import read_json
@@ -40,17 +42,57 @@ _graphs = st.one_of(
     st.builds(structures.hypercube, st.integers(2, 8)),
     st.builds(structures.complete, st.integers(2, 30)),
     st.builds(structures.bipartite, st.integers(1, 14)),
+    st.builds(structures.theta, st.integers(2, 60), st.integers(1, 16)),
+    st.builds(structures.tube, st.integers(2, 25), st.integers(2, 10).map(lambda half: 2 * half)),
+    st.builds(structures.cubic, st.integers(2, 150).map(lambda half: 2 * half), st.integers(0, 99)),
     st.builds(_random_graph, st.integers(2, 200), st.integers(0, 150), st.integers(0, 999)),
 )
 _atoms = st.sampled_from(["[U]", "C", "c", "[Si]", "*", "N", "[C@H]", "[H]"])
-_smiles = damaged(st.builds(lambda g, a: structures.smiles_of(g, a).encode(), _graphs, _atoms), 0.2)
+_counts = st.sampled_from([1, 9, 99, 999, 5000])
+# Long or deep texts: chains, fragments, branches, ring closures, stereo, labels, CXSMILES.
+# fmt: off
+_units = st.sampled_from([
+    "C", "C.", "C(", "C)", "[C@H](F)", "C[C@@H](O)", "F/C=C/", "=C", "#C", "$C", "~C", ":c", "c",
+    "n", "[H]", "[H].", "*", "[U]", "[999C]", "[C+15]", "[CH9]", "[CH3:999]", "[#6]", "[C@TH1]",
+    "C1CC1", "C1CCCCC1", "c1ccccc1", "C%99CC%99", "C%(12345)CC%(12345)", "%10", "(", ")", "[", "+",
+    "C12C3C4C1C5C2C3C45.", "N->[Fe]", "[Pt@SP1](F)(Cl)", "C(C)(C)", "@",
+])
+_extensions = st.sampled_from([
+    "", "", "", "", "", " |$_R1;_R2$|", " |(1,2,3;4,5,6)|", " |Sg:n:0::ht|", " |LN:0:1.999999|",
+    " |m:0:1.2|", " |" + "Sg:n:0::ht," * 500 + "|", " |(" + "1,2,3;" * 999 + ")|", " |$|", " name",
+])
+# fmt: on
+_repeated = st.builds(
+    lambda begin, unit, count, end, extension: (
+        begin + unit * min(count, 20_000 // len(unit)) + end + extension
+    ).encode(),
+    st.sampled_from(["", "C", "C1", "[U]", "F"]),
+    _units,
+    _counts,
+    st.sampled_from(["", "C", "1", "F", ")"]),
+    _extensions,
+)
+_smiles = damaged(
+    st.one_of(
+        st.builds(lambda graph, atom: structures.smiles_of(graph, atom).encode(), _graphs, _atoms),
+        _repeated,
+    ),
+    0.2,
+)
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ReadingPool:
+    reader = MoleculeReader("ogb-cip", canonical_order=True, identity=True, fingerprints=True)
+    return ReadingPool(reader, 1)
 
 
 def _read_structure(case: bytes, _: Path, past: Passed) -> None:
-    reader = MoleculeReader("ogb-cip", canonical_order=True, identity=True, fingerprints=True)
+    """In a worker process, as everywhere: some of these structures crash RDKit."""
     past()
-    found = reader.try_read(case.decode("utf-8", "replace"))
+    found, after = _pool().read([case.decode("utf-8", "replace"), "CCO"])
     assert isinstance(found, Molecule) or 0 < len(found) < 300, "no short error message"
+    assert isinstance(after, Molecule), "another molecule was harmed"
 
 
 _depths = st.sampled_from([1, 10, 900, 5000, 100_000])

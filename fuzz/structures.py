@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 
 Edges = list[tuple[int, int]]
 
@@ -36,6 +37,35 @@ def lattice(*sizes: int) -> Edges:
             if after in places:
                 edges.append((number, places[after]))
     return edges
+
+
+def theta(paths: int, length: int) -> Edges:
+    """Two atoms joined by many paths, so that all rings share them."""
+    edges, atom = [], 2
+    for _ in range(paths):
+        places = [0, *range(atom, atom + length), 1]
+        edges += list(itertools.pairwise(places))
+        atom += length
+    return edges
+
+
+def tube(length: int, around: int) -> Edges:
+    """A nanotube of hexagons; an even number of atoms around it."""
+    edges = set()
+    for row, column in itertools.product(range(length), range(around)):
+        atom = row * around + column
+        edges.add((atom, row * around + (column + 1) % around))
+        if row + 1 < length and (row + column) % 2 == 0:
+            edges.add((atom, atom + around))
+    return sorted(edges)
+
+
+def cubic(size: int, seed: int) -> Edges:
+    """A ring with random chords: three bonds at every atom of an even number."""
+    ends = random.Random(seed).sample(range(size), size)
+    chords = zip(ends[::2], ends[1::2], strict=True)
+    ring = ((atom, (atom + 1) % size) for atom in range(size))
+    return sorted({(min(pair), max(pair)) for pair in (*ring, *chords)})
 
 
 def smiles_of(edges: Edges, atom: str = "[U]") -> str:
@@ -97,4 +127,5 @@ HARD = {
     "lattice": lattice(10, 10, 10),
     "ladder": lattice(2, 500),
     "bipartite": bipartite(20),
+    "theta": theta(299, 3),  # within all limits
 }

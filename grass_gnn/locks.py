@@ -71,7 +71,7 @@ class FolderLock:
 
     def _open(self) -> int:
         while True:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = open_lock(self.path)
             taken, owner = try_lock(handle), read_owner(handle)
             if taken is False or (taken is None and _is_alive(owner)):
                 os.close(handle)
@@ -120,6 +120,11 @@ class FolderLock:
         if self._made:
             with contextlib.suppress(OSError):  # fails unless the folder is empty
                 self.folder.rmdir()
+
+
+def open_lock(path: Path) -> int:
+    """Open or create a lock file. Links are not followed: the file will be overwritten."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def try_lock(handle: int) -> bool | None:

@@ -26,14 +26,14 @@ from grass_gnn.data.tables.dataset import (
     random_split,
 )
 from grass_gnn.data.tables.files import guard
-from grass_gnn.data.tables.molecules import scaffold
+from grass_gnn.data.tables.reading import read_scaffolds
 from grass_gnn.data.tables.schema import ReadRows, read_rows
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import SavedPredictions
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.evaluation.trained import load_model
-from grass_gnn.files import read_json, write_json, write_text
+from grass_gnn.files import read_json, read_text, write_json, write_text
 from grass_gnn.locks import locked
 from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task
@@ -230,7 +230,8 @@ class FoldSplits:
         usable = read.usable
         self.scaffolds = None
         if spec.split == "scaffold":
-            self.scaffolds = {number: scaffold(read.rows[number].smiles) for number in usable}
+            found = read_scaffolds([read.rows[number].smiles for number in usable])
+            self.scaffolds = dict(zip(usable, found, strict=True))
             drawn = group_folds(list(self.scaffolds.values()), count)
         else:
             classes = make_task(read.task).cells == "classes"
@@ -273,7 +274,7 @@ def _write_folds(out: Path, table: str, resume: bool) -> None:
     if path.exists():
         if not resume:
             raise GrassError(f"{out} contains a cross-validation: use --resume or another --out.")
-        if path.read_text("utf-8") != table:
+        if read_text(path) != table:
             raise GrassError(
                 f"The cross-validation in {out} has other folds: resume it with the same table, "
                 "--folds, --split and seeds, or use another --out."

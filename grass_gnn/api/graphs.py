@@ -22,7 +22,8 @@ from grass_gnn.data.benchmarks.raw import load_tensors_only
 from grass_gnn.data.checking import check_sizes, number_tensor
 from grass_gnn.data.tables.dataset import random_split
 from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number
-from grass_gnn.data.tables.molecules import MoleculeReader, UnreadableMolecule, input_config
+from grass_gnn.data.tables.molecules import Molecule, MoleculeReader, input_config
+from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import TableSchema, infer_task
 from grass_gnn.data.tables.spec import DEFAULT_SHARES, SPLITS
 from grass_gnn.errors import GrassError, first_line
@@ -422,28 +423,33 @@ class GraphReader:
         """
         if isinstance(items, (str, bytes)):
             raise ValueError("X must be a list of molecules or graphs, not a single string.")
+        items = list(items)
+        molecules = self._read_molecules(items)
         found = []
         for number, item in enumerate(items):
+            molecule = molecules.get(number)
+            if isinstance(molecule, str):
+                raise ValueError(f"X[{number}] cannot be read: {molecule}.")
             try:
-                found.append(self._read(item))
-            except UnreadableMolecule as error:
-                raise ValueError(f"X[{number}] cannot be read: {error}.") from None
+                found.append(self._read(item) if molecule is None else molecule.data)
             except TypeError as error:
                 raise ValueError(f"X[{number}] {error}") from None
         if not found:
             raise ValueError("X is empty.")
         return found
 
+    def _read_molecules(self, items: Sequence[Any]) -> dict[int, Molecule | str]:
+        """The molecules among some items, or why they cannot be read, by index."""
+        texts = {n: _smiles(item) for n, item in enumerate(items) if _is_molecule(item)}
+        if not texts:
+            return {}
+        # In canonical order, so that all SMILES of a molecule give the same prediction.
+        with ReadingPool(MoleculeReader(self.features, canonical_order=True)) as pool:
+            return dict(zip(texts, pool.read(list(texts.values())), strict=True))
+
     def _read(self, item: Any) -> Data:
         if isinstance(item, Data):
             return copy(item)
-        if isinstance(item, str):
-            # In canonical order, so that all SMILES of a molecule give the same prediction.
-            return MoleculeReader(self.features, canonical_order=True)(item).data
-        if _is_molecule(item):
-            from rdkit.Chem import MolToSmiles
-
-            return self._read(MolToSmiles(item))
         if hasattr(item, "nodes") and hasattr(item, "is_directed"):
             return from_networkx(item, None, self.node_features, self.edge_features)
         raise TypeError(
@@ -456,6 +462,14 @@ class GraphReader:
         if all(_is_molecule(item) for item in items):
             return input_config(self.features)
         return infer_input(graphs)
+
+
+def _smiles(item: Any) -> str:
+    if isinstance(item, str):
+        return item
+    from rdkit.Chem import MolToSmiles
+
+    return str(MolToSmiles(item))
 
 
 def _is_molecule(item: Any) -> bool:

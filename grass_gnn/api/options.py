@@ -26,7 +26,7 @@ class PredictOptions:
             atoms in canonical order), so that they depend neither on the seed nor on other rows.
         max_atoms: Reject larger molecules.
         calibrated: Apply the calibration stored in the run folder, if there is one.
-        workers: Processes that parse SMILES; one per core by default.
+        workers: Processes that parse SMILES, at least one; one per core by default.
         device: Device to run on, such as ``"cuda:1"``; that of the model by default.
         progress: Progress hook; by default a progress bar on a terminal.
     """

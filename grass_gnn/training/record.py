@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from grass_gnn.errors import GrassError
-from grass_gnn.files import write_text
+from grass_gnn.errors import GrassError, first_line
+from grass_gnn.files import read_text, write_text
 
 COLUMNS = [
     "epoch",
@@ -48,11 +48,11 @@ class Record:
         """Read the rows up to an epoch; a resumed run writes later ones again."""
         if self.path.exists():
             try:
-                with self.path.open(newline="", encoding="utf-8") as file:
-                    rows = [_typed(row) for row in csv.DictReader(file)]
+                text = io.StringIO(read_text(self.path), newline="")
+                rows = [_typed(row) for row in csv.DictReader(text)]
                 self.rows = [row for row in rows if row["epoch"] <= epochs]
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise GrassError(f"The file {self.path} is damaged: {error}.") from None
+            except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+                raise GrassError(f"The file {self.path} is damaged: {first_line(error)}.") from None
 
     def write(self) -> None:
         """Write all rows."""

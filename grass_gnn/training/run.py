@@ -142,6 +142,13 @@ def check_folder(folder: Path, resume: bool) -> None:
         raise GrassError(f"{folder} already contains a run: use --resume, or another --out.")
     if resume and not folder.exists():
         raise GrassError(f"There is no run to resume in {folder}.")
+    for path in folder.iterdir() if resume else ():
+        inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+        if path.is_symlink() and not path.is_dir() and not inside:
+            raise GrassError(
+                f"{path} is a link to a file elsewhere, which a resumed run would overwrite: "
+                "replace it by the file itself, or remove it."
+            )
 
 
 @contextmanager

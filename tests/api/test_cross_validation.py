@@ -12,8 +12,8 @@ from grass_gnn import GrassError
 from grass_gnn.api import cross_validation
 from grass_gnn.api.cross_validation import cross_validate
 from grass_gnn.cli import main
-from grass_gnn.data.tables.dataset import group_folds, random_folds
-from grass_gnn.data.tables.molecules import scaffold
+from grass_gnn.data.tables.reading import read_scaffolds
+from grass_gnn.data.tables.splits import group_folds, random_folds
 from grass_gnn.locks import LOCK, try_lock
 from grass_gnn.training.loop import Interrupted
 from grass_gnn.uncertainty.ensembles import load_models
@@ -153,12 +153,13 @@ def test_scaffolds_are_in_one_fold_and_not_in_training_and_validation(tmp_path):
     smiles = [f"C1{'C' * ring}1{'C' * chain}O" for ring in range(2, 12) for chain in range(4)]
     path = write_csv(tmp_path / "in.csv", ["smiles", "y"], [[s, n] for n, s in enumerate(smiles)])
     out = tmp_path / "out"
+    scaffolds = read_scaffolds(smiles, workers=1)
     cross_validate(path, ["y"], out, 2, split="scaffold", settings=TINY)
     for number in (1, 2):
         splits = splits_of(out / f"fold-{number}")
         places = {}
         for line, split in splits.items():
-            places.setdefault(scaffold(smiles[int(line) - 2]), set()).add(split)
+            places.setdefault(scaffolds[int(line) - 2], set()).add(split)
         assert all(len(found) == 1 for found in places.values())
         assert Counter(splits.values()) == {"train": 16, "val": 4, "test": 20}
     few = write_csv(tmp_path / "few.csv", ["smiles", "y"], [[smiles[n], n] for n in range(8)])

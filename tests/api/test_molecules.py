@@ -14,17 +14,17 @@ from small_tables import some_smiles
 
 from fuzz import structures
 from grass_gnn import GrassError
+from grass_gnn.api.graphs import GraphReader
 from grass_gnn.config import OGB_ATOM_SIZES
 from grass_gnn.data.tables import molecules, reading
-from grass_gnn.data.tables.dataset import random_split, scaffold_split
 from grass_gnn.data.tables.molecules import (
     MoleculeReader,
     UnreadableMolecule,
     input_config,
     parse,
-    scaffold,
 )
-from grass_gnn.data.tables.reading import ReadingPool
+from grass_gnn.data.tables.reading import ReadingPool, read_scaffolds
+from grass_gnn.data.tables.splits import random_split, scaffold_split
 from grass_gnn.files import is_running
 
 ODD = [
@@ -113,8 +113,8 @@ def test_single_atoms_have_no_edges():
 def test_reading_in_processes_gives_the_same_in_order():
     texts = [*some_smiles(300), "no", "", "C" * 30_000, *ODD]
     reader = MoleculeReader(fingerprints=True, identity=True)
-    with ReadingPool(reader, 2) as pool, ReadingPool(reader, 0) as alone:
-        for one, other in zip(pool.read(texts), alone.read(texts), strict=True):
+    with ReadingPool(reader, 2) as pool:
+        for one, other in zip(pool.read(texts), map(reader.try_read, texts), strict=True):
             assert type(one) is type(other)
             if isinstance(one, str):
                 assert one == other
@@ -130,7 +130,7 @@ def test_reasons():
 
 
 def test_scaffolds_stay_together_and_random_splits_follow_their_seed():
-    assert scaffold("CCc1ccccc1O") == "c1ccccc1" and scaffold("CCC") == ""
+    assert read_scaffolds(["CCc1ccccc1O", "CCC"], workers=1) == ["c1ccccc1", ""]
     names = ["a"] * 5 + ["b"] * 3 + ["c", "d", "", ""]
     drawn = scaffold_split(names, (0.6, 0.2, 0.2))
     for name in "ab":
@@ -242,6 +242,20 @@ def test_a_crash_or_a_stall_costs_one_row(monkeypatch):
     assert [place for place, one in enumerate(found) if isinstance(one, str)] == [40, 41]
     assert [one.canonical for one in found[42:]] == ["CCN"] * 40
     assert "RDKit" in found[40] and again[0].canonical == "CCC"
+
+
+THETA = structures.smiles_of(structures.HARD["theta"])  # within the limits; RDKit crashes on it
+
+
+def test_no_molecule_is_read_in_this_process():
+    """Not without workers, from lists in Python, or for their scaffolds."""
+    with ReadingPool(MoleculeReader(), 0) as pool:
+        found = list(pool.read(["CCO", THETA, "CCN"]))
+    assert [isinstance(one, str) for one in found] == [False, True, False]
+    assert "RDKit crashes" in found[1]
+    with pytest.raises(ValueError, match=r"X\[1\] cannot be read: RDKit crashes"):
+        GraphReader().read(["CCO", THETA])
+    assert read_scaffolds(["C1CC1C", THETA], workers=1) == ["C1CC1", THETA]
 
 
 def test_a_molecule_that_takes_too_long_is_given_up(monkeypatch):

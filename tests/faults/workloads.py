@@ -228,4 +228,4 @@ class Write:
         return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.*")}
 
 
-PATHS = {workload.name: workload for workload in (Write(), Train(), Preprocess(), Fit(), Predict())}
+PATHS = {workload.name: workload for workload in (Write(), Train(), Preprocess(), Predict(), Fit())}

@@ -78,7 +78,7 @@ def test_names_from_a_strangers_run_folder_are_no_formulas(
     (tmp_path / "in.csv").write_text("smiles,=cmd\nCCO,=1+1\n")
     model = tiny_model()
     model = replace(model, card={**model.card, "table": {"smiles": "smiles", "targets": ["=y"]}})
-    predict_table([model], tmp_path / "in.csv", tmp_path / "out.csv", rewirings=1, workers=0)
+    predict_table([model], tmp_path / "in.csv", tmp_path / "out.csv", rewirings=1, workers=1)
     with (tmp_path / "out.csv").open(newline="") as file:
         header, row = csv.reader(file)
     assert header[:3] == ["smiles", "'=cmd", "'=y_pred"] and row[:2] == ["CCO", "'=1+1"]

@@ -30,7 +30,7 @@ from grass_gnn.data.packed.dataset import shapes_of
 from grass_gnn.encoding import make_encoding
 from grass_gnn.errors import GrassError
 from grass_gnn.files import move_whole, read_json
-from grass_gnn.locks import describe, read_owner, stamp, try_lock, wait_for_lock
+from grass_gnn.locks import describe, open_lock, read_owner, stamp, try_lock, wait_for_lock
 from grass_gnn.tasks import make_task
 
 _TYPE_NAMES = {
@@ -139,7 +139,7 @@ class CacheEntry:
         """
         with _one_sentence(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
-            lock = (self.root / f".{self.name}.lock").open("ab+")
+            lock = os.fdopen(open_lock(self.root / f".{self.name}.lock"), "rb+", buffering=0)
         with lock:
             with _one_sentence(self.root):
                 self._alone = self._wait(lock.fileno())

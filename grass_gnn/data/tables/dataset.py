@@ -18,7 +18,8 @@ from torch_geometric.data import Data
 
 from grass_gnn.config import TaskConfig
 from grass_gnn.data.tables.files import guard
-from grass_gnn.data.tables.molecules import Molecule, scaffold
+from grass_gnn.data.tables.molecules import Molecule
+from grass_gnn.data.tables.reading import read_scaffolds
 from grass_gnn.data.tables.schema import ReadRows, TableRow, TableSchema, read_rows
 from grass_gnn.data.tables.spec import DEFAULT_SHARES, SPLITS, TableSpec
 from grass_gnn.errors import GrassError
@@ -108,7 +109,7 @@ def _split(rows: list[TableRow], spec: TableSpec, seed: int) -> list[TableRow]:
     train, val, test = spec.shares
     shares = [train, 0.0 if spec.val else val, 0.0 if spec.test else test]
     if spec.split == "scaffold":
-        drawn = scaffold_split([scaffold(rows[n].smiles) for n in unassigned], shares)
+        drawn = scaffold_split(read_scaffolds([rows[n].smiles for n in unassigned]), shares)
     else:
         drawn = random_split(
             len(unassigned), shares, seed if spec.split_seed is None else spec.split_seed

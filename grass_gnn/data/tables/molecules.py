@@ -221,6 +221,7 @@ class Molecule(NamedTuple):
     drawing: bytes = b""  # the RDKit molecule with 2D coordinates, if requested
     descriptors: np.ndarray = _NOTHING  # RDKit descriptors, NaN where undefined, if requested
     counts: np.ndarray = _NOTHING  # Morgan counts [MORGAN_COUNTS] uint8, if requested
+    scaffold: str = ""  # Bemis–Murcko scaffold as SMILES, if requested
 
     @property
     def data(self) -> Data:
@@ -281,6 +282,7 @@ class MoleculeReader:
         drawings: Compute 2D coordinates.
         descriptors: Names of RDKit descriptors to compute.
         counts: Compute Morgan counts.
+        scaffolds: Compute Bemis–Murcko scaffolds.
     """
 
     features: str = "ogb"
@@ -291,6 +293,7 @@ class MoleculeReader:
     drawings: bool = False
     descriptors: tuple[str, ...] = ()
     counts: bool = False
+    scaffolds: bool = False
 
     def __post_init__(self) -> None:
         require_rdkit()
@@ -300,7 +303,9 @@ class MoleculeReader:
             )
 
     def __call__(self, smiles: str) -> Molecule:
-        """Read one molecule in this process.
+        """Read one molecule in this process, which a crash of RDKit would end.
+
+        :class:`~grass_gnn.data.tables.reading.ReadingPool` reads untrusted SMILES.
 
         Raises:
             UnreadableMolecule: The text is not a molecule, or the molecule is too large.
@@ -318,6 +323,7 @@ class MoleculeReader:
             drawing = _with_coordinates(mol) if self.drawings else b""
             numbers = compute_descriptors(mol, self.descriptors) if self.descriptors else _NOTHING
             counts = morgan_counts(mol) if self.counts else _NOTHING
+            scaffold = _scaffold(mol) if self.scaffolds else ""
         if self.canonical_order:  # bonds too: the order of a sum changes its rounding
             bonds = sorted((min(e), max(e), kind) for e, kind in zip(ends, kinds, strict=True))
             ends, kinds = [bond[:2] for bond in bonds], [bond[2] for bond in bonds]
@@ -335,6 +341,7 @@ class MoleculeReader:
             drawing,
             numbers,
             counts,
+            scaffold,
         )
 
     def try_read(self, smiles: str) -> Molecule | str:
@@ -420,12 +427,11 @@ def in_canonical_order(mol: Any) -> Any:
     return Chem.RenumberAtoms(mol, np.argsort(Chem.CanonicalRankAtoms(mol)).tolist())
 
 
-def scaffold(smiles: str) -> str:
+def _scaffold(mol: Any) -> str:
     """The Bemis–Murcko scaffold of a molecule as SMILES; empty for molecules without rings."""
     from rdkit.Chem.Scaffolds import MurckoScaffold
 
-    with rdBase.BlockLogs():
-        return MurckoScaffold.MurckoScaffoldSmiles(mol=parse(smiles), includeChirality=False)
+    return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=False)
 
 
 @lru_cache(maxsize=1)

@@ -44,26 +44,24 @@ class ReadingPool:
 
     Args:
         reader: How molecules are read.
-        workers: Number of processes, by default the number of CPU cores. With 0, molecules are
-            read in this process, which is then not protected from a crash of RDKit.
+        workers: Number of processes, by default the number of CPU cores; at least one is started,
+            because molecules are never read in this process.
     """
 
     def __init__(self, reader: MoleculeReader, workers: int | None = None) -> None:
         self.reader = reader
-        self.workers = (os.cpu_count() or 1) if workers is None else workers
+        self.workers = (os.cpu_count() or 1) if workers is None else max(workers, 1)
         self._idle: list[_Worker] = []
         self._all: list[_Worker] = []
         self._closed = False
         # One thread for each worker: it sends a chunk and waits for the answer.
-        self._threads = ThreadPoolExecutor(max(self.workers, 1), "reading")
+        self._threads = ThreadPoolExecutor(self.workers, "reading")
 
     def read(self, smiles: Sequence[str]) -> Iterator[Molecule | str]:
         """Molecules, or the reasons why they cannot be read, in order.
 
         Reading starts at once and continues while the caller is busy with other things.
         """
-        if self.workers == 0:
-            return map(self.reader.try_read, smiles)
         size = _CHUNK if len(smiles) >= _FEW else _FEW
         chunks = [smiles[start : start + size] for start in range(0, len(smiles), size)]
         waiting = [self._threads.submit(self._read_chunk, chunk) for chunk in chunks]
@@ -116,6 +114,19 @@ class ReadingPool:
         worker = _Worker(self.reader)
         self._all.append(worker)
         return worker
+
+
+def read_scaffolds(smiles: Sequence[str], workers: int | None = None) -> list[str]:
+    """Bemis–Murcko scaffolds as SMILES; empty for molecules without rings.
+
+    A molecule whose scaffold cannot be computed counts as a scaffold of its own.
+    """
+    with ReadingPool(MoleculeReader(scaffolds=True), workers) as pool:
+        found = pool.read(smiles)
+        return [
+            text if isinstance(molecule, str) else molecule.scaffold
+            for text, molecule in zip(smiles, found, strict=True)
+        ]
 
 
 class _Worker:
