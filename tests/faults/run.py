@@ -1,7 +1,7 @@
 """Faults against the write, train, preprocess, fit and predict paths, and what survived them.
 
 python tests/faults/run.py                           # 520 faults
-python tests/faults/run.py --sample                  # one of each kind on each path, as CI does
+python tests/faults/run.py --sample                  # one of each kind on each path
 python tests/faults/run.py --path train --faults 50 --seed 7
 python tests/faults/run.py --record faults.jsonl --minutes 7   # repeat until all are done
 """
@@ -30,7 +30,7 @@ from workloads import PATHS
 
 from grass_gnn.evaluation import protocol
 
-SAMPLE = 8  # faults on each path
+SAMPLE = 8  # faults on each path, one of each random kind and a few at operations on files
 # Faults are shared out by what one costs: fitting reads a table and trains, and does so again.
 SHARES = {"write": 3, "train": 3, "preprocess": 3, "predict": 3, "fit": 1}
 Results = dict[str, Found]  # by "seed path kind number"

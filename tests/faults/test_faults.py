@@ -25,6 +25,7 @@ SEED = 11
 def test_a_sample_of_faults_loses_nothing():
     """In a process of its own, which forks before it starts any thread."""
     command = [sys.executable, Path(__file__).with_name("run.py"), "--sample", "--seed", str(SEED)]
+    command += [word for name in ("write", "train", "preprocess") for word in ("--path", name)]
     found = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
     print(found.stdout)
     assert found.returncode == 0, found.stdout + found.stderr
@@ -56,7 +57,7 @@ def test_the_harness_notices_a_file_that_is_half_there():
         found = {strike.kind: trial.inject(strike) for strike in strikes}
     finally:
         trial.close()
-    assert found["ended amid an operation"].problems
+    assert found["ended during an operation"].problems
     assert found["disk full"].problems
     assert not found["ended after an operation"].problems
     assert {found[kind].file for kind in EXACT_KINDS} == {"values.txt"}
