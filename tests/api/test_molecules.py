@@ -17,6 +17,7 @@ from grass_gnn import GrassError
 from grass_gnn.api.graphs import GraphReader
 from grass_gnn.config import OGB_ATOM_SIZES
 from grass_gnn.data.tables import molecules, reading
+from grass_gnn.data.tables.dataset import random_split, scaffold_split
 from grass_gnn.data.tables.molecules import (
     MoleculeReader,
     UnreadableMolecule,
@@ -24,7 +25,6 @@ from grass_gnn.data.tables.molecules import (
     parse,
 )
 from grass_gnn.data.tables.reading import ReadingPool, read_scaffolds
-from grass_gnn.data.tables.splits import random_split, scaffold_split
 from grass_gnn.files import is_running
 
 ODD = [

@@ -90,6 +90,7 @@ class Trial:
         undisturbed = self.run(folder, Injection(folder))
         assert undisturbed.code == FINISHED, undisturbed.told
         self.expected = workload.result(folder)
+        self._empty_temporary()
         self.operations, self.seconds = undisturbed.operations, undisturbed.seconds
 
     def plan(self, faults: int) -> list[Strike]:
@@ -215,8 +216,7 @@ class Trial:
         found.files = len(left)
         if left:
             found.problems.append(f"left behind: {', '.join(left)}")
-        for path in self.temporary.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self._empty_temporary()
         if outcome.code != FINISHED:
             told = outcome.told.strip()[-300:]
             found.problems.append(f"could not be resumed ({outcome.code}): {told}")
@@ -226,6 +226,10 @@ class Trial:
                 found.problems.append("the result differs")
         except Exception as error:
             found.problems.append(f"afterwards: {type(error).__name__} {error}")
+
+    def _empty_temporary(self) -> None:
+        for path in self.temporary.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def close(self) -> None:
         shutil.rmtree(self.base, ignore_errors=True)
