@@ -26,11 +26,12 @@ from grass_gnn.report.run_figures import (
     agreement_figure,
     coverage_figure,
     loss_figure,
+    reliability_figure,
     residual_figure,
 )
 from grass_gnn.report.svg import ReportFigure
 from grass_gnn.report.table import EMPTY, Entry, ReportTable, duration, number, signed, with_spread
-from grass_gnn.tasks import METRICS, make_task
+from grass_gnn.tasks import METRICS, ProbabilityTask, make_task
 from grass_gnn.uncertainty.calibration import ALONE, Calibration
 
 SPLITS = {"train": "training", "val": "validation", "test": "test"}
@@ -325,8 +326,8 @@ def _scale(report: RunReport, place: int) -> float | None:
 def prediction_figures(report: RunReport) -> list[ReportFigure]:
     """Predicted against true values, residuals and calibration for each target."""
     if not _is_regression(report) or report.predictions("test") is None:
-        figure = predicted_against_true(report.name, report.run, report.classes)
-        return [] if figure is None else [figure]
+        compared = predicted_against_true(report.name, report.run, report.classes)
+        return [f for f in (compared, _reliability(report)) if f is not None]
     figures: list[ReportFigure | None] = []
     for place in range(min(report.task.outputs, MOST_TARGETS)):
         for split in ("test", "val"):
@@ -347,6 +348,16 @@ def prediction_figures(report: RunReport) -> list[ReportFigure]:
                 figures.append(residual_figure(name, target, SPLITS[split], true, mean))
                 figures.append(coverage_figure(name, target, true - mean, std, scale))
     return [figure for figure in figures if figure is not None]
+
+
+def _reliability(report: RunReport) -> ReportFigure | None:
+    found, task = report.predictions("test"), report.task
+    if found is None or not isinstance(task, ProbabilityTask):
+        return None
+    calibration = report.calibration
+    fitted = calibration.probabilities if calibration is not None else None
+    temperature = None if fitted is None else fitted.temperature
+    return reliability_figure(report.name, task, found.mean, found.target, temperature)
 
 
 def worst_section(report: RunReport, prefix: str) -> Section:

@@ -6,16 +6,25 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.ticker import MaxNLocator
 
 from grass_gnn.experiments.measured import RunRecord
 from grass_gnn.report.svg import COLORS, INK, ReportFigure, axes, drawing
 from grass_gnn.report.table import Entry, ReportTable, number, signed
-from grass_gnn.tasks import METRICS
-from grass_gnn.uncertainty.calibration import LEVELS, coverage, miscalibration_area
+from grass_gnn.tasks import METRICS, ProbabilityTask
+from grass_gnn.uncertainty.calibration import (
+    LEVELS,
+    calibration_error,
+    coverage,
+    miscalibration_area,
+    reliability,
+    with_temperature,
+)
 
 MOST_POINTS = 1500  # in a scatter plot; more are subsampled evenly
 MOST_BARS = 300  # largest number of points with error bars
+_FEWEST = 20  # rows below which the calibration of probabilities is not drawn
 
 
 def loss_figure(name: str, run: RunRecord) -> ReportFigure | None:
@@ -211,6 +220,59 @@ def coverage_figure(
     return ReportFigure(
         f"{name}-coverage", f"Calibration of {target}: test set", draft.svg, text, None, note
     )
+
+
+def reliability_figure(
+    name: str,
+    task: ProbabilityTask,
+    probability: np.ndarray,
+    target: np.ndarray,
+    temperature: float | None,
+) -> ReportFigure | None:
+    """How often predictions of each probability are right, in groups of equal size.
+
+    Args:
+        name: Prefix of the figure's name.
+        task: The task, which has classes or labels.
+        probability: Of classes or labels [M, outputs].
+        target: Classes [M, 1], or labels [M, outputs] with NaN where one is missing.
+        temperature: That of the calibration, if there is one.
+    """
+    predicted = torch.from_numpy(probability)
+    true = task.as_targets(torch.from_numpy(target))
+    if len(task.confidence(predicted, true)[0]) < _FEWEST:
+        return None
+    curves = [("as predicted", predicted, COLORS[1])]
+    if temperature is not None:
+        scaled = with_temperature(task, predicted, temperature)
+        curves.append((f"temperature {temperature:.3g}", scaled, COLORS[0]))
+    errors = [calibration_error(task, values, true) for _, values, _ in curves]
+    told = ", ".join(
+        f"{error:.3f} ({label})" for (label, _, _), error in zip(curves, errors, strict=True)
+    )
+    note = (
+        f"Expected calibration error {told}. Groups of equal size; bars are standard errors. "
+        "Points below the diagonal: the model is too sure."
+    )
+    text = f"Calibration of probabilities, {len(probability):,} test rows. {note}"
+    with drawing(f"{name}-reliability", text, width=4.4, height=4.2) as draft:
+        ax = axes(draft)
+        ax.plot([0, 1], [0, 1], color=INK, alpha=0.55, linewidth=1, linestyle=(0, (4, 3)))
+        for (label, values, color), error in zip(curves, errors, strict=True):
+            ax.errorbar(
+                *reliability(task, values, true),
+                color=color,
+                marker="o",
+                markersize=5,
+                elinewidth=1,
+                clip_on=False,
+                label=f"{label}, error {error:.2f}",
+            )
+        ax.set(xlabel=task.confidence_label, ylabel=task.accuracy_label, aspect="equal")
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        ax.legend(loc="best")
+    title = "Calibration of probabilities: test set"
+    return ReportFigure(f"{name}-reliability", title, draft.svg, text, None, note)
 
 
 def _sample(count: int) -> np.ndarray:

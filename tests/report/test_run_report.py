@@ -190,6 +190,29 @@ def test_classes_by_name_and_their_worst_rows(write_run, tmp_path):
     assert "Recall per class" in page and ">high<" in page
 
 
+@pytest.mark.parametrize("kind", ["classification", "binary"])
+def test_calibration_of_probabilities_is_drawn(write_run, tmp_path, kind):
+    header, classes = ["row", "smiles", "toxic", "toxic_prob", "toxic_std"], []
+    if kind == "classification":
+        header[3:] = ["toxic_pred", "toxic_prob_a", "toxic_std_a", "toxic_prob_b", "toxic_std_b"]
+        classes = ["a", "b"]
+
+    def row(i):  # 0.9 for the second class, of which every other row is
+        chances = [0.9, 0.1] if kind == "binary" else ["b", 0.1, 0.1, 0.9, 0.1]
+        return [i, SMILES[i], (classes or [0, 1])[i % 2], *chances]
+
+    folder = write_run(header, row, kind, ["toxic"], classes)
+    page = write_report([folder], tmp_path / "x.html").read_text("utf-8")
+    assert "Calibration of probabilities: test set" in page
+    assert "error 0.400 (as predicted)" in page and "temperature" not in page
+    found = {"temperature": 2.0, "rows": 30, "error": 0.4, "scaled_error": 0.2}
+    found |= {"log_loss": 1.0, "scaled_log_loss": 0.8}
+    card = {"kind": kind, "models": ["w"], "rewirings": 4, "rows": 30, "probabilities": found}
+    (folder / "calibration.json").write_text(json.dumps(card | {"source": "validation split"}))
+    page = write_report([folder], tmp_path / "x.html").read_text("utf-8")
+    assert "0.250 (temperature 2)" in page  # the logit of 0.9, halved, is that of 0.75
+
+
 def test_labels_and_several_targets_have_pages(write_run, tmp_path):
     folder = write_run(
         ["row", "smiles", "toxic", "toxic_prob", "toxic_std"],
