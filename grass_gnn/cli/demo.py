@@ -31,6 +31,7 @@ def demo(
     from grass_gnn.api.fitting import fit_table
     from grass_gnn.api.prediction import predict_table
     from grass_gnn.data.tables.bundled import BUNDLED, WELL_KNOWN
+    from grass_gnn.data.tables.spec import TableSpec
     from grass_gnn.evaluation.trained import load_model
     from grass_gnn.locks import locked
     from grass_gnn.report.page import write_report
@@ -41,7 +42,8 @@ def demo(
         lock.empty()
     err.print("[bold]1/4[/] Training on measured solubilities (logS, log10 of mol/L) of molecules")
     settings = {"training.epochs": epochs}
-    run = fit_table(table.path, table.target, folder, RunOptions(seed=seed), settings=settings)
+    spec = TableSpec((table.target,), baseline=True)
+    run = fit_table(table.path, spec, folder, RunOptions(seed=seed), settings=settings)
     err.print("[bold]2/4[/] Calibrating the error bars on the validation rows")
     calibrate(folder, seed=seed)
     err.print("[bold]3/4[/] Predicting well-known molecules that are not in the table")
@@ -68,8 +70,7 @@ def demo(
 
 def _show_scores(results: dict[str, Any]) -> None:
     """Test scores beside those of the baseline."""
-    test = results["test"]["metrics"]
-    baseline = results.get("baseline")
+    test, baseline = results["test"]["metrics"], results.get("baseline")
     table = Table("", *(f"test {name}" for name in test), "training rows")
     cells = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, (low, high) in test.values()]
     sizes = results["data"]["fingerprint"]["splits"]
