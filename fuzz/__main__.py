@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
+import math
 import os
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 os.environ.setdefault("GRASS_OPS", "reference")  # nothing is compiled for inputs this small
@@ -30,11 +33,12 @@ SHARES = {
     "packed files": 6,
     "PyG graphs": 12,
     "files of PyG graphs": 12,
-    "SMILES structures": 3,
+    "SMILES structures": 1,
     "nested JSON and TOML": 3,
     "Parquet dictionaries": 3,
     "pickles": 12,
     "special files": 3,
+    "HTTP requests": 2,
 }
 
 
@@ -51,6 +55,14 @@ def main() -> int:
         "--target", action="append", choices=list(TARGETS), help="only this target (repeatable)"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="number of parts, each of all targets"
+    )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        help="file to append the counts to; the table shows all that is in it",
+    )
     options = parser.parse_args()
     console = Console()
     has_atheris = importlib.util.find_spec("atheris") is not None
@@ -59,17 +71,25 @@ def main() -> int:
     guard_process()
     log = Path(tempfile.gettempdir()) / "grass-gnn-fuzz.log"
     log.unlink(missing_ok=True)
-    tallies: dict[str, tuple[Tally, Tally]] = {}
     chosen = options.target or list(TARGETS)
-    for name in chosen:
-        count = options.inputs * SHARES[name] // sum(SHARES[other] for other in chosen)
-        followed = round(count * options.guided) if has_atheris else 0
-        drawn = at_random(TARGETS[name], count - followed, options.seed)
-        found = guided(name, followed, log) if followed else Tally()
-        tallies[name] = drawn, found
-        findings = len(drawn.findings | found.findings)
-        console.print(f"{name}: {drawn.inputs + found.inputs:,} inputs, {findings} findings")
-        sys.stdout.flush()
+    tallies = {name: (Tally(), Tally()) for name in chosen}
+    for number in range(options.rounds):
+        for name in chosen:
+            share = SHARES[name] / sum(SHARES[other] for other in chosen)
+            count = math.ceil(options.inputs * share / options.rounds)
+            followed = round(count * options.guided) if has_atheris else 0
+            drawn = at_random(TARGETS[name], count - followed, options.seed + number)
+            found = guided(name, followed, log) if followed else Tally()
+            for total, part in zip(tallies[name], (drawn, found), strict=True):
+                total.add(part)
+            if options.record is not None:
+                with options.record.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([name, asdict(drawn), asdict(found)]) + "\n")
+            findings = len(drawn.findings | found.findings)
+            console.print(f"{name}: {drawn.inputs + found.inputs:,} inputs, {findings} findings")
+            sys.stdout.flush()
+    if options.record is not None:
+        tallies = _recorded(options.record)
     good = _report(console, tallies)
     for name, parts in tallies.items():
         for place, example in (parts[1].findings | parts[0].findings).items():
@@ -78,9 +98,25 @@ def main() -> int:
     return 0 if good else 1
 
 
+def _recorded(path: Path) -> dict[str, tuple[Tally, Tally]]:
+    """The counts of several calls."""
+    tallies: dict[str, tuple[Tally, Tally]] = {name: (Tally(), Tally()) for name in TARGETS}
+    for line in path.read_text("utf-8").splitlines():
+        name, *parts = json.loads(line)
+        for total, part in zip(tallies[name], parts, strict=True):
+            total.add(Tally(**part))
+    return {name: parts for name, parts in tallies.items() if parts[0].inputs or parts[1].inputs}
+
+
 def _report(console: Console, tallies: dict[str, tuple[Tally, Tally]]) -> bool:
     table = Table(
-        "target", "inputs", "by atheris", "past the first check", "findings", "CPU seconds"
+        "target",
+        "inputs",
+        "by atheris",
+        "past the first check",
+        "findings",
+        "CPU seconds",
+        "slowest",
     )
     for column in table.columns[1:]:
         column.justify = "right"
@@ -91,6 +127,7 @@ def _report(console: Console, tallies: dict[str, tuple[Tally, Tally]]) -> bool:
         both.add(found)
         total.inputs, total.past = total.inputs + both.inputs, total.past + both.past
         total.seconds += both.seconds
+        total.slowest = max(total.slowest, both.slowest)
         total.findings |= {f"{name}: {place}": text for place, text in both.findings.items()}
         guided_inputs += found.inputs
         table.add_row(name, *_cells(both, found.inputs))
@@ -103,8 +140,9 @@ def _report(console: Console, tallies: dict[str, tuple[Tally, Tally]]) -> bool:
 
 def _cells(tally: Tally, by_atheris: int) -> list[str]:
     share = tally.past / max(tally.inputs, 1)
-    findings, seconds = str(len(tally.findings)), f"{tally.seconds:.0f}"
-    return [f"{tally.inputs:,}", f"{by_atheris:,}", f"{share:.0%}", findings, seconds]
+    times = f"{tally.seconds:.0f}", f"{tally.slowest:.2f}"
+    findings = str(len(tally.findings))
+    return [f"{tally.inputs:,}", f"{by_atheris:,}", f"{share:.0%}", findings, *times]
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import hypothesis.strategies as st
 from grass_gnn.errors import GrassError
 
 SECONDS = 60  # of an input that is called a hang; a machine may be busy
+SLOW = 10  # seconds of CPU time; an input that takes more is a finding
 MEMORY = 3 << 30  # bytes that all inputs may take beyond what was taken before
 
 Passed = Callable[[], None]  # called when an input has passed the first check of its parser
@@ -40,6 +41,7 @@ class Tally:
     inputs: int = 0
     past: int = 0
     seconds: float = 0.0  # of this process, not of the clock
+    slowest: float = 0.0  # seconds of CPU time of one input
     findings: dict[str, str] = field(default_factory=dict)  # place of the error → first example
 
     def add(self, other: Tally) -> None:
@@ -47,6 +49,7 @@ class Tally:
         self.inputs += other.inputs
         self.past += other.past
         self.seconds += other.seconds
+        self.slowest = max(self.slowest, other.slowest)
         self.findings = other.findings | self.findings
 
 
@@ -75,7 +78,11 @@ def attempt(target: Target, case: Any, folder: Path, tally: Tally) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
     tally.inputs += 1
     tally.past += passed
-    tally.seconds += time.process_time() - started
+    seconds = time.process_time() - started
+    tally.seconds += seconds
+    tally.slowest = max(tally.slowest, seconds)
+    if seconds > SLOW:
+        tally.findings.setdefault("an input that takes too long", f"{seconds:.0f} s\n{case!r}")
 
 
 def _place(error: BaseException) -> str:
@@ -137,9 +144,9 @@ def _edit(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
 
 def plain_values(depth: int = 2) -> st.SearchStrategy[Any]:
     """JSON and TOML values, mostly of a wrong type."""
-    leaves: st.SearchStrategy[Any] = st.sampled_from(
-        [0, 1, -1, 2, 10**9, 10**30, 0.5, -0.0, 1e308, 1e-308, "", "x", "../..", True, False]
-    )
+    numbers = [0, 1, -1, 2, 10**9, 10**30, 0.5, -0.0, 1e308, 1e-308, True, False]
+    texts = ["", "x", "../..", "\ud800", "x" * 5000]
+    leaves: st.SearchStrategy[Any] = st.sampled_from([*numbers, *texts])
     if depth == 0:
         return leaves
     inner = plain_values(depth - 1)

@@ -1,6 +1,6 @@
 """All targets by name."""
 
-from fuzz import configs, folders, graphs, hostile, tables
+from fuzz import configs, folders, graphs, hostile, requests, tables
 
 TARGETS = {
     target.name: target
@@ -10,5 +10,6 @@ TARGETS = {
         *folders.TARGETS,
         *graphs.TARGETS,
         *hostile.TARGETS,
+        *requests.TARGETS,
     )
 }

@@ -282,7 +282,7 @@ def feature_columns(
         if not torch.isfinite(features.float()).all():
             row = int((~torch.isfinite(features.float())).any(dim=1).nonzero()[0])
             raise GrassError(f"The {what} features of row {row} are not finite.")
-        if features.numel() and float(features.abs().max()) > LARGEST_FEATURE:
+        if features.numel() and float(features.detach().abs().max()) > LARGEST_FEATURE:
             row = int((features.abs() > LARGEST_FEATURE).any(dim=1).nonzero()[0])
             raise GrassError(
                 f"The {what} features of row {row} are beyond {LARGEST_FEATURE:g}: scale them."

@@ -118,6 +118,7 @@ class Trial:
                 size = draw.randint(1, min(3, left))
                 strikes.append(Strike(kind, number, size))
                 left, number = left - size, number + 1
+        draw.shuffle(strikes)  # so that the first ones are a sample of all
         return strikes
 
     def fresh(self, name: str) -> Path:
@@ -278,8 +279,12 @@ def run_child(
     return Outcome(code, told, done, seconds, left_behind(child))  # type: ignore[arg-type]
 
 
-def left_behind(session: int, patience: float = 5.0) -> int:
-    """Processes of a session that are still running after some seconds; they are ended then."""
+def left_behind(session: int, patience: float = 30.0) -> int:
+    """Processes of a session that are still running after some seconds; they are ended then.
+
+    A worker that is importing RDKit ends when it has done so, which may take seconds on a busy
+    machine.
+    """
     until = time.monotonic() + patience
     while (found := _members(session)) and time.monotonic() < until:
         time.sleep(0.05)

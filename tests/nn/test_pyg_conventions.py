@@ -209,6 +209,19 @@ def test_in_memory_dataset_caches_encodings(model, tmp_path):
     assert any("pre_transform" in str(warning.message) for warning in caught)
 
 
+def test_random_transforms_run_in_the_workers_of_a_loader(tmp_path):
+    """As a ``transform``: every epoch draws other edges, on top of the cached encodings."""
+    dataset = Rings(tmp_path, AddRandomRegularEdges(2), Compose([AddDegree(), AddRRWP(3)]))
+    loader = DataLoader(dataset, batch_size=4, num_workers=1, multiprocessing_context="fork")
+    epochs = [next(iter(loader)) for _ in range(2)]
+    for batch in epochs:
+        assert (batch.num_graphs, batch.num_nodes) == (4, 22)
+        assert make_model().eval()(batch).shape == (4, 1)
+    assert epochs[0].to_dict().keys() == epochs[1].to_dict().keys()
+    one, other = (batch.edge_index[:, batch.added_edge_mask] for batch in epochs)
+    assert one.shape != other.shape or not torch.equal(one, other)
+
+
 # Copies, files, processes
 
 
@@ -309,6 +322,37 @@ def test_derivatives(conv):
     assert torch.allclose(slope, (force * direction).sum(), rtol=1e-3, atol=1e-4)
     force.square().sum().backward()
     assert y.grad.abs().sum() > 0
+
+
+def test_a_whole_model_under_autocast(model):
+    exact = model(graphs())
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = model(graphs())
+    assert torch.isfinite(mixed).all() and not torch.equal(mixed.float(), exact)
+    assert (mixed - exact).norm() < 0.1 * exact.norm()
+
+
+@pytest.mark.filterwarnings("error")
+def test_forces_of_a_whole_model_can_be_trained(model):
+    """Double backward through embedding, layers, pooling and head, against finite differences."""
+    model = copy.deepcopy(model).double()
+    batch = Batch.from_data_list(graphs())
+    batch.x, batch.edge_attr = batch.x.double().requires_grad_(), batch.edge_attr.double()
+
+    def energy(x):
+        changed = batch.clone()
+        changed.x = x
+        return model(changed).sum()
+
+    (force,) = torch.autograd.grad(energy(batch.x), batch.x, create_graph=True)
+    step = torch.zeros_like(batch.x)
+    step[5, 1] = 1e-5
+    slope = (energy(batch.x + step) - energy(batch.x - step)) / 2e-5
+    assert torch.allclose(force[5, 1], slope, rtol=1e-4, atol=1e-7)
+    force.square().sum().backward()
+    found = [p.grad for p in model.parameters() if p.grad is not None]
+    assert found and all(torch.isfinite(one).all() for one in found)
+    assert sum(one.abs().sum() for one in found) > 0
 
 
 # Compilers

@@ -1,58 +1,14 @@
 """Clients that never finish, and a server that is told to stop: on loopback, bounded in time."""
 
 import contextlib
-import http.client
-import json
 import os
-import re
-import signal
-import socket
-import subprocess
-import sys
 import time
+from pathlib import Path
 
 import pytest
+from serving import HEADERS, Served
 
 from fuzz import structures
-
-HEADERS = "POST /predict HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nOrigin: http://127.0.0.1:{port}\r\n"
-
-
-class Served:
-    """A server in a process of its own."""
-
-    def __init__(self, run, start="grass_gnn.cli"):
-        command = f"import sys; from {start} import main; sys.exit(main(sys.argv[1:]))"
-        options = ["serve", str(run), "--port", "0", "--rewirings", "2"]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", command, *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"GRASS_OPS": "reference", "PYTHONUNBUFFERED": "1"},
-        )
-        line = self.process.stdout.readline()
-        self.port = int(re.search(r"http://127\.0\.0\.1:(\d+)", line)[1])
-
-    def connect(self, text=""):
-        """A connection on which some bytes have been sent."""
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
-        connection.sendall(text.format(port=self.port).encode())
-        return connection
-
-    def ask(self, body="CCO", path="/predict"):
-        """Status and content of an answer."""
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        client.request("POST", path, body, {"Origin": f"http://127.0.0.1:{self.port}"})
-        answer = client.getresponse()
-        return answer.status, json.loads(answer.read())
-
-    def stop(self):
-        """Send SIGTERM; what was written to standard error, and the seconds it took."""
-        began = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        _, said = self.process.communicate(timeout=60)
-        return said, time.monotonic() - began
 
 
 @pytest.fixture
@@ -84,6 +40,17 @@ def test_stalled_and_slow_clients_keep_nobody_out_and_sigterm_ends_the_server(se
 def patience():
     """Factor for machines that do many other things at the same time."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_memory_does_not_grow_with_the_number_of_requests(served):
+    """``load.py`` sends 2,000."""
+    for _ in range(30):
+        served.ask("CCO\nC(\nCCN")
+    before = served.memory()
+    for _ in range(90):
+        assert served.ask("CCO\nC(\nCCN")[0] == 200
+    assert served.memory() < before + 10
 
 
 def test_slow_headers_are_timed_out(served):
