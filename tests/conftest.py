@@ -1,4 +1,4 @@
-"""Shared fixtures: where real data are, and few threads so that tests can run side by side."""
+"""Shared fixtures: where real data are, and little work so that tests can run side by side."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,14 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_resamples():
+    """Confidence intervals from few resamples: with all, they take most of a small run's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grass_gnn.evaluation.protocol.BOOTSTRAP", 20)
+        yield
 
 
 @pytest.fixture(scope="session")

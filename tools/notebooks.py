@@ -17,7 +17,16 @@ from PIL import Image
 from traitlets.config import Config
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
-QUICK = {"EPOCHS = 80": "EPOCHS = 2", "COUNT = 64": "COUNT = 4"}
+QUICK = {
+    "EPOCHS = 80": "EPOCHS = 2",
+    "COUNT = 64": "COUNT = 4",
+    '"training.epochs": EPOCHS': '"training.epochs": EPOCHS, "evaluation.statistics_passes": 1',
+    "rewirings=16": "rewirings=2",
+    "rewirings=4": "rewirings=1",
+    'calibrate("run")': 'calibrate("run", rewirings=2)',
+    "(len(permutations), 100, 3)": "(len(permutations), 5, 3)",
+    "range(100)": "range(5)",
+}
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},

@@ -314,14 +314,18 @@ def bootstrap(
     order = torch.argsort(owner, stable=True)
     counts = torch.bincount(owner)
     starts = counts.cumsum(0) - counts
+    one_each = bool((counts == 1).all())  # such as predictions for graphs
     values = []
     for _ in range(BOOTSTRAP):
         chosen = torch.randint(len(counts), (len(counts),), generator=generator)
-        lengths = counts[chosen]
-        offset = torch.arange(int(lengths.sum())) - torch.repeat_interleave(
-            lengths.cumsum(0) - lengths, lengths
-        )
-        rows = order[torch.repeat_interleave(starts[chosen], lengths) + offset]
+        rows = starts[chosen]
+        if not one_each:
+            lengths = counts[chosen]
+            offset = torch.arange(int(lengths.sum())) - torch.repeat_interleave(
+                lengths.cumsum(0) - lengths, lengths
+            )
+            rows = torch.repeat_interleave(rows, lengths) + offset
+        rows = order[rows]
         values.append(task.score(prediction[rows], target[rows], metric))
     low, high = torch.tensor(values, dtype=torch.float64).nanquantile(
         torch.tensor([0.025, 0.975], dtype=torch.float64)

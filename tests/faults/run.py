@@ -21,7 +21,10 @@ from pathlib import Path
 os.environ.setdefault("GRASS_OPS", "reference")  # nothing is compiled, no thread is started
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import lightning.fabric  # noqa: F401  else each child would import it, and the next two
+import scipy.stats  # noqa: F401
 import torch
+import torchmetrics.functional  # noqa: F401
 from harness import EXACT_KINDS, RANDOM_KINDS, Found, Trial
 from rich import box
 from rich.console import Console

@@ -14,6 +14,7 @@ import torch
 from small_runs import CASES, config, data
 
 from grass_gnn import GrassError
+from grass_gnn.evaluation import protocol
 from grass_gnn.ops import build
 from grass_gnn.training.loop import TrainingLoop
 from grass_gnn.training.options import RunOptions
@@ -92,6 +93,7 @@ def masks(folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    protocol.BOOTSTRAP = 2  # confidence intervals are not what is tried here
     place = Path(sys.argv[1])
     for part in (losses, stopping, masks, bad_step):
         part(place)

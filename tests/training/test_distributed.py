@@ -28,6 +28,8 @@ from grass_gnn.training.loop import TrainingLoop
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import LeadersLock, train
 
+pytestmark = pytest.mark.xdist_group("distributed")  # several tests look at the same runs
+
 HERE = Path(__file__).parent
 LAUNCHERS = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_NTASKS")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in LAUNCHERS} | {

@@ -11,7 +11,6 @@ from torch import nn
 from torch_geometric.data import Data
 
 from grass_gnn import GRASSConfig, GrassError, fit
-from grass_gnn.evaluation import protocol
 from grass_gnn.nn.norm import InputNorm
 from grass_gnn.training.checkpoint import read_checkpoint
 from grass_gnn.training.loop import Interrupted, TrainingLoop
@@ -24,11 +23,6 @@ from grass_gnn.training.optim import (
 )
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    monkeypatch.setattr(protocol, "BOOTSTRAP", 2)
 
 
 @pytest.fixture

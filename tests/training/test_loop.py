@@ -25,11 +25,6 @@ from grass_gnn.training.run import train
 from grass_gnn.training.weights import WeightAverage
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    monkeypatch.setattr(protocol, "BOOTSTRAP", 2)
-
-
 def read_metrics(folder):
     with (folder / "metrics.csv").open(newline="") as file:
         return list(csv.DictReader(file))
