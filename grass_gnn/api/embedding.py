@@ -105,9 +105,9 @@ def _writer(target: Path) -> Callable[[Path, dict[str, np.ndarray]], None]:
     raise GrassError(f"Embeddings are written to a .npz or .parquet file, not to {target}.")
 
 
-def _write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def _write_npz(path: Path, arrays: dict[str, Any]) -> None:
     with path.open("wb") as file:  # given a name, NumPy would append .npz
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(file, **arrays)
 
 
 def _write_parquet(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -377,7 +377,8 @@ def _each(graphs: Iterable[Any]) -> Iterable[Data]:
     """The graphs of a list or of a PyG dataset."""
     if not hasattr(graphs, "__len__"):
         return list(graphs)
-    return (graphs[number] for number in range(len(graphs)))  # type: ignore[index, arg-type]
+    rows = cast("Sequence[Any]", graphs)  # PyG datasets do not inherit from Sequence
+    return (rows[number] for number in range(len(rows)))
 
 
 def _with_masks(data: Data, spec: GraphSpec, seed: int) -> Data:

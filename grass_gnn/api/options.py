@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.progress import Progress
 from grass_gnn.training.options import RunOptions
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,8 @@ class SearchOptions:
 
 def with_fields(options: T, given: Mapping[str, Any]) -> T:
     """A copy of an options object with the fields among ``given`` changed."""
-    own = {field.name for field in fields(options)}  # type: ignore[arg-type]
-    return replace(options, **{k: v for k, v in given.items() if k in own})  # type: ignore[type-var]
+    own = {field.name for field in fields(options)}
+    return replace(options, **{k: v for k, v in given.items() if k in own})
 
 
 def field_names(*classes: type) -> list[str]:

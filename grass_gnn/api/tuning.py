@@ -33,14 +33,15 @@ from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import Row
 
 if TYPE_CHECKING:
-    from optuna import Study, Trial
-
-try:
     import optuna
+    from optuna import Study, Trial
     from optuna.samplers import BaseSampler, TPESampler
-except ImportError:  # require_optuna raises an error when a study is opened
-    optuna = None  # type: ignore[assignment]
-    BaseSampler = object  # type: ignore[assignment, misc]
+else:
+    try:
+        import optuna
+        from optuna.samplers import BaseSampler, TPESampler
+    except ImportError:  # require_optuna raises an error when a study is opened
+        optuna, BaseSampler = None, object
 
 logger = logging.getLogger(__name__)
 

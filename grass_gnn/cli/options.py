@@ -162,7 +162,7 @@ def _parse(kind: Any, value: Any) -> Any:
 
 def field_help(cls: type) -> dict[str, str]:
     """The description of each field, from the ``Args`` section of the docstring."""
-    section = inspect.getdoc(cls).split("Args:\n", 1)[-1]  # type: ignore[union-attr]
+    section = (inspect.getdoc(cls) or "").split("Args:\n", 1)[-1]
     found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, flags=re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in found}
 

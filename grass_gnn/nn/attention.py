@@ -295,7 +295,7 @@ def fused_layers(
         pack_weights([layer.weights for layer in layers]),
         residual_scale=layers[0].residual_scale,
         flip=flip,
-        norm=norms[0].fused_name,  # type: ignore[arg-type]
+        norm=norms[0].fused_name,
         removal=removal,
         seed=int(torch.randint(2**62, ())) if removal else 0,
         statistics=torch.stack(given).unflatten(0, (len(layers), 2)) if given else None,

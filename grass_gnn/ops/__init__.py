@@ -6,12 +6,14 @@ from grass_gnn.ops.dispatch import use_native
 from grass_gnn.ops.native import StackOutput, grass_stack, pack_weights
 from grass_gnn.ops.order import EdgeOrder, edge_order
 from grass_gnn.ops.reference import LayerWeights, grass_layer
+from grass_gnn.ops.reference_stack import StackSettings
 from grass_gnn.ops.removal import removal_mask
 
 __all__ = [
     "EdgeOrder",
     "LayerWeights",
     "StackOutput",
+    "StackSettings",
     "edge_order",
     "grass_layer",
     "grass_stack",

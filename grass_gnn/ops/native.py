@@ -11,7 +11,7 @@ import math
 import mmap
 import weakref
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,24 +46,40 @@ class _Arguments(ctypes.Structure):
     )
 
 
+class _Inputs(NamedTuple):
+    """The tensors that a stack takes."""
+
+    x: Tensor  # [N, d]
+    e: Tensor  # [E, d]
+    weights: Tensor  # [L, P]
+    edge_index: Tensor  # [2, E]
+    order: list[Tensor]  # the tensors of an EdgeOrder
+    given: Tensor | None  # [L, 2, 2, d] statistics to normalise by
+
+
+# Custom operations of PyTorch take plain values: those of _Inputs and StackSettings one by one.
+_SCHEMA = (
+    "Tensor x, Tensor e, Tensor weights, Tensor edge_index, Tensor[] order, Tensor? given, "
+    "float residual_scale, bool flip, str norm, float removal, int seed, int first_layer, "
+    "bool synchronise"
+)
+
+
+def _read(values: Sequence[Any]) -> tuple[_Inputs, StackSettings]:
+    count = len(_Inputs._fields)
+    return _Inputs(*values[:count]), StackSettings(*values[count:])
+
+
 def _call(
-    function: str,
-    x: Tensor,
-    e: Tensor,
-    weights: Tensor,
-    edge_index: Tensor,
-    order: list[Tensor],
-    settings: dict[str, Any],
-    tensors: dict[str, Tensor | None],
-    synchronise: bool,
+    function: str, inputs: _Inputs, settings: StackSettings, tensors: dict[str, Tensor | None]
 ) -> None:
     """Call a function of the library with contiguous tensors."""
-    names = ("tail_ptr", "tail_order", "head_ptr", "head_order", "graph_ptr")
-    tensors |= {"x": x, "e": e, "weights": weights, "edge_index": edge_index.long()}
-    tensors |= {name: part.int() for name, part in zip(names, order, strict=True)}
+    x, e, weights, edge_index, order, given = inputs
+    tensors |= {"x": x, "e": e, "weights": weights, "edge_index": edge_index.long(), "given": given}
+    tensors |= {name: part.int() for name, part in zip(EdgeOrder._fields, order, strict=True)}
     alive = {name: None if t is None else t.contiguous() for name, t in tensors.items()}
     (nodes, width), (layers, size) = x.shape, weights.shape
-    sums = SumsOfProcesses() if synchronise else None
+    sums = SumsOfProcesses() if settings.synchronise else None
     arguments = _Arguments(
         nodes=nodes,
         edges=e.size(0),
@@ -72,7 +88,12 @@ def _call(
         width=width,
         threads=torch.get_num_threads(),
         output_bias=size > 9 * width * width + 2 * width,
-        **settings,
+        residual_scale=settings.residual_scale,
+        flip=settings.flip,
+        norm=NORMS.index(settings.norm),
+        removal=settings.removal,
+        seed=settings.seed,
+        first_layer=settings.first_layer,
         **{name: None if t is None else t.data_ptr() for name, t in alive.items()},
     )
     if sums is not None:
@@ -88,42 +109,16 @@ def _call(
         raise RuntimeError(f"{function} failed")
 
 
-def _settings(
-    residual_scale: float, flip: bool, norm: str, removal: float, seed: int, first_layer: int
-) -> dict[str, Any]:
-    return {
-        "residual_scale": residual_scale,
-        "flip": flip,
-        "norm": NORMS.index(norm),
-        "removal": removal,
-        "seed": seed,
-        "first_layer": first_layer,
-    }
-
-
-def _run_stack(
-    x: Tensor,
-    e: Tensor,
-    weights: Tensor,
-    edge_index: Tensor,
-    order: list[Tensor],
-    given: Tensor | None,
-    residual_scale: float,
-    flip: bool,
-    norm: str,
-    removal: float,
-    seed: int,
-    first_layer: int,
-    synchronise: bool,
-    save: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Run the layers of ``weights``.
+def _run_stack(*values: Any) -> Stack:
+    """Run the layers of ``weights``; the values are those of the schema, then ``save``.
 
     Returns:
         x and e, normalised; the statistics; and what the backward pass needs: the inputs of all
         layers but the first (nodes, edges; empty unless ``save``) and each norm as an affine map.
     """
-    outputs = _empty_outputs(x, e, weights, norm, order, save)
+    (inputs, settings), save = _read(values[:-1]), values[-1]
+    x, e, weights = inputs[:3]
+    outputs = _empty_outputs(inputs, settings.norm, save)
     if save and len(weights) > 1:
         outputs = (*outputs[:4], reused_memory(*outputs[4].shape), outputs[5])
     x_out, e_out, statistics, x_saved, e_saved, affine = outputs
@@ -131,9 +126,7 @@ def _run_stack(
         x_out.copy_(x)
         e_out.copy_(e)
         return outputs
-    settings = _settings(residual_scale, flip, norm, removal, seed, first_layer)
     tensors = {
-        "given": given,
         "x_out": x_out,
         "e_out": e_out,
         "x_saved": x_saved if save else None,
@@ -141,19 +134,24 @@ def _run_stack(
         "affine": affine,
         "statistics": statistics,
     }
-    _call("grass_stack_forward", x, e, weights, edge_index, order, settings, tensors, synchronise)
+    _call("grass_stack_forward", inputs, settings, tensors)
     return outputs
 
 
-stack = torch.library.custom_op("grass_gnn::stack", _run_stack, mutates_args=(), device_types="cpu")
+stack = torch.library.custom_op(
+    "grass_gnn::stack",
+    _run_stack,
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"({_SCHEMA}, bool save) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
 
 
-def _empty_outputs(
-    x: Tensor, e: Tensor, weights: Tensor, norm: str, order: list[Tensor], save: bool
-) -> Stack:
+def _empty_outputs(inputs: _Inputs, norm: str, save: bool) -> Stack:
+    x, e, weights = inputs[:3]
     layers, d = weights.size(0), x.size(1)
     kept = max(layers - 1, 0) if save else 0
-    groups = max(order[4].size(0) - 1, 1) if norm == "instance" else 1
+    groups = max(inputs.order[4].size(0) - 1, 1) if norm == "instance" else 1
     return (
         x.new_empty(x.shape),
         e.new_empty(e.shape),
@@ -165,63 +163,40 @@ def _empty_outputs(
 
 
 @stack.register_fake
-def _stack_fake(
-    x: Tensor, e: Tensor, weights: Tensor, edge_index: Tensor, order: list[Tensor], *rest: Any
-) -> Stack:
-    _given, _residual_scale, _flip, norm, *_, save = rest
-    return _empty_outputs(x, e, weights, norm, order, save)
+def _stack_fake(*values: Any) -> Stack:
+    inputs, settings = _read(values[:-1])
+    return _empty_outputs(inputs, settings.norm, values[-1])
 
 
-@torch.library.custom_op("grass_gnn::stack_backward", mutates_args=(), device_types="cpu")
-def stack_backward(
-    grad_x_out: Tensor,
-    grad_e_out: Tensor,
-    x: Tensor,
-    e: Tensor,
-    weights: Tensor,
-    x_out: Tensor,
-    e_out: Tensor,
-    x_saved: Tensor,
-    e_saved: Tensor,
-    affine: Tensor,
-    edge_index: Tensor,
-    order: list[Tensor],
-    given: Tensor | None,
-    residual_scale: float,
-    flip: bool,
-    norm: str,
-    removal: float,
-    seed: int,
-    first_layer: int,
-    synchronise: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, e and the weights from the gradients of the outputs."""
-    if weights.size(0) == 0:
-        return grad_x_out.clone(), grad_e_out.clone(), torch.empty_like(weights)
-    grads = x.new_empty(x.shape), e.new_empty(e.shape), weights.new_empty(weights.shape)
-    settings = _settings(residual_scale, flip, norm, removal, seed, first_layer)
-    tensors = {
-        "given": given,
-        "x_out": x_out,
-        "e_out": e_out,
-        "x_saved": x_saved,
-        "e_saved": e_saved,
-        "affine": affine,
-        "grad_x_out": grad_x_out,
-        "grad_e_out": grad_e_out,
-        "grad_x": grads[0],
-        "grad_e": grads[1],
-        "grad_weights": grads[2],
-    }
-    _call("grass_stack_backward", x, e, weights, edge_index, order, settings, tensors, synchronise)
-    return grads
+def _run_backward(grads: list[Tensor], outputs: list[Tensor], *values: Any) -> list[Tensor]:
+    """Gradients of x, e and the weights from those of the outputs x and e.
+
+    ``outputs`` are x, e and what :func:`_run_stack` kept; the values are those of the schema.
+    """
+    inputs, settings = _read(values)
+    if inputs.weights.size(0) == 0:
+        return [*(grad.clone() for grad in grads), torch.empty_like(inputs.weights)]
+    found = [tensor.new_empty(tensor.shape) for tensor in inputs[:3]]
+    names = ("x_out", "e_out", "x_saved", "e_saved", "affine")
+    tensors: dict[str, Tensor | None] = dict(zip(names, outputs, strict=True))
+    tensors |= dict(zip(("grad_x_out", "grad_e_out"), grads, strict=True))
+    tensors |= dict(zip(("grad_x", "grad_e", "grad_weights"), found, strict=True))
+    _call("grass_stack_backward", inputs, settings, tensors)
+    return found
+
+
+stack_backward = torch.library.custom_op(
+    "grass_gnn::stack_backward",
+    _run_backward,
+    mutates_args=(),
+    device_types="cpu",
+    schema=f"(Tensor[] grads, Tensor[] outputs, {_SCHEMA}) -> Tensor[]",
+)
 
 
 @stack_backward.register_fake
-def _stack_backward_fake(
-    grad_x_out: Tensor, grad_e_out: Tensor, x: Tensor, e: Tensor, weights: Tensor, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape), e.new_empty(e.shape), weights.new_empty(weights.shape)
+def _backward_fake(grads: list[Tensor], outputs: list[Tensor], *values: Any) -> list[Tensor]:
+    return [tensor.new_empty(tensor.shape) for tensor in values[:3]]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Stack) -> None:
@@ -231,7 +206,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Stack) -> None:
     ctx.mark_non_differentiable(*output[2:])
     ctx.set_materialize_grads(False)
     ctx.settings = settings
-    ctx.save_for_backward(x, e, weights, x_out, e_out, *kept, edge_index, given, *order)
+    ctx.save_for_backward(x, e, weights, edge_index, given, x_out, e_out, *kept, *order)
 
 
 def _backward(
@@ -241,34 +216,30 @@ def _backward(
         raise RuntimeError("grass_gnn::stack was called with save=False, so it has no gradient")
     # Read once: under activation checkpointing, reading runs the layers again.
     saved = ctx.saved_tensors
-    *tensors, edge_index, given = saved[:10]
-    order = list(saved[10:])
-    x, e, weights = tensors[:3]
+    x, e, weights, edge_index, given = saved[:5]
+    outputs, order = list(saved[5:10]), list(saved[10:])
     grad_x = torch.zeros_like(x) if grad_x is None else grad_x
     grad_e = torch.zeros_like(e) if grad_e is None else grad_e
     if torch.is_grad_enabled():  # create_graph: these gradients will be differentiated
         with torch.autocast("cpu", enabled=False):
-            outputs = reference_stack(
+            again = reference_stack(
                 x, e, weights, edge_index, order[4], given, StackSettings(*ctx.settings)
             )
         wanted = [tensor for tensor in (x, e, weights) if tensor.requires_grad]
         found = iter(
             torch.autograd.grad(
-                outputs, wanted, (grad_x, grad_e), create_graph=True, materialize_grads=True
+                again, wanted, (grad_x, grad_e), create_graph=True, materialize_grads=True
             )
         )
-        grads = tuple(next(found) if t.requires_grad else None for t in (x, e, weights))
+        grads = [next(found) if t.requires_grad else None for t in (x, e, weights)]
     else:
         grads = torch.ops.grass_gnn.stack_backward(
-            grad_x, grad_e, *tensors, edge_index, order, given, *ctx.settings
+            [grad_x, grad_e], outputs, x, e, weights, edge_index, order, given, *ctx.settings
         )
     return (*grads, None, [None] * len(order), *[None] * 9)
 
 
 stack.register_autograd(_backward, setup_context=_setup_context)
-
-
-Norm = Literal["batch", "instance", "none"]
 
 
 class StackOutput(NamedTuple):
@@ -293,14 +264,8 @@ def grass_stack(
     order: EdgeOrder,
     weights: Tensor,
     *,
-    residual_scale: float,
-    flip: bool,
-    norm: Norm,
-    removal: float = 0.0,
-    seed: int | Tensor = 0,
     statistics: Tensor | None = None,
-    first_layer: int = 0,
-    synchronise: bool = False,
+    **settings: Any,
 ) -> StackOutput:
     """Run a stack of GRASS layers, each followed by its norm.
 
@@ -313,44 +278,26 @@ def grass_stack(
         edge_index: Head and tail of each edge [2, E].
         order: The same edges, by tail and by head.
         weights: Parameters of the layers [L, P], from :func:`pack_weights`.
-        residual_scale: α of equations (13) and (14).
-        flip: Swap head and tail in layers with odd numbers.
-        norm: "batch" over all rows, "instance" (root mean square) over the rows of each graph, or
-            "none".
-        removal: Probability of random edge removal.
-        seed: Random seed of edge removal; see :func:`grass_gnn.ops.removal_mask`.
         statistics: Means and variances [L, 2, 2, d] to normalise by instead of the batch's own.
-        first_layer: Number of the first layer, if the stack is part of a larger one.
-        synchronise: Take the moments of a batch norm over all processes of :mod:`processes`, all of
-            which must then call this function. No effect with a single process.
+        **settings: Fields of :class:`StackSettings`: ``residual_scale``, ``flip`` and ``norm``, and
+            for training ``removal``, ``seed``, ``first_layer`` and ``synchronise``.
     """
-    if norm not in NORMS:
-        raise ValueError(f"norm is {norm!r}, but must be one of {', '.join(NORMS)}")
-    if statistics is not None and norm != "batch":
-        raise ValueError(f"statistics are for norm='batch', not for norm={norm!r}")
-    if not 0 <= removal < 1:
-        raise ValueError(f"removal is {removal}, but must be at least 0 and less than 1")
+    chosen = StackSettings(**settings)
+    if chosen.norm not in NORMS:
+        raise ValueError(f"norm is {chosen.norm!r}, but must be one of {', '.join(NORMS)}")
+    if statistics is not None and chosen.norm != "batch":
+        raise ValueError(f"statistics are for norm='batch', not for norm={chosen.norm!r}")
+    if not 0 <= chosen.removal < 1:
+        raise ValueError(f"removal is {chosen.removal}, but must be at least 0 and less than 1")
     _check_shapes(x, e, edge_index, order, weights, statistics)
     save = torch.is_grad_enabled() and any(t.requires_grad for t in (x, e, weights))
-    seed = int(seed) % 2**64
+    seed = int(chosen.seed) % 2**64
+    common = chosen.synchronise and joined() and chosen.norm == "batch" and statistics is None
+    chosen = chosen._replace(seed=seed - 2**64 if seed >= 2**63 else seed, synchronise=common)
+    given = None if statistics is None else statistics.detach()
     # The first call of an operation of torch.library imports PyTorch's compiler: seconds.
     run = stack if save or _needs_dispatch(x, e, weights) else _run_stack
-    outputs = run(
-        x,
-        e,
-        weights,
-        edge_index,
-        list(order),
-        None if statistics is None else statistics.detach(),
-        residual_scale,
-        flip,
-        norm,
-        removal,
-        seed - 2**64 if seed >= 2**63 else seed,
-        first_layer,
-        synchronise and joined() and norm == "batch" and statistics is None,
-        save,
-    )
+    outputs = run(x, e, weights, edge_index, list(order), given, *chosen, save)
     return StackOutput(outputs[0], outputs[1], outputs[2].detach())
 
 

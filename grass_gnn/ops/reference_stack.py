@@ -17,15 +17,24 @@ from grass_gnn.ops.removal import removal_mask
 
 
 class StackSettings(NamedTuple):
-    """Settings of a stack, as :func:`grass_gnn.ops.grass_stack` describes them."""
+    """Settings of a stack of layers."""
 
     residual_scale: float
+    """α of equations (13) and (14)."""
     flip: bool
+    """Swap head and tail in layers with odd numbers."""
     norm: str
-    removal: float
-    seed: int
-    first_layer: int
-    synchronise: bool
+    """``"batch"`` over all rows, ``"instance"`` (root mean square) over the rows of each graph, or
+    ``"none"``."""
+    removal: float = 0.0
+    """Probability of random edge removal."""
+    seed: int = 0
+    """Random seed of edge removal; see :func:`grass_gnn.ops.removal_mask`."""
+    first_layer: int = 0
+    """Number of the first layer, if the stack is part of a larger one."""
+    synchronise: bool = False
+    """Take the moments of a batch norm over all processes of :mod:`grass_gnn.ops.processes`, all of
+    which must then run the same stack. No effect with a single process."""
 
 
 def reference_stack(

@@ -110,7 +110,7 @@ def run_native(problem: Problem, norm: str = "batch", flip: bool = True, **optio
         weights,
         residual_scale=0.3,
         flip=flip,
-        norm=norm,  # type: ignore[arg-type]
+        norm=norm,
         **options,
     )
     torch.autograd.backward([out.x, out.e], [problem.along_x.float(), problem.along_e.float()])

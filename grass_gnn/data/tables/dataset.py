@@ -183,7 +183,8 @@ def scaffold_split(scaffolds: Sequence[str], shares: Sequence[float] = DEFAULT_S
     assigned = [""] * len(scaffolds)
     for members in sorted(groups.values(), key=lambda members: (-len(members), members[0])):
         # The first split with room for the whole group, or else the one with the most room left.
-        split = next((s for s in SPLITS if sizes[s] >= len(members)), max(SPLITS, key=sizes.get))  # type: ignore[arg-type]
+        roomiest = max(SPLITS, key=sizes.__getitem__)
+        split = next((s for s in SPLITS if sizes[s] >= len(members)), roomiest)
         sizes[split] -= len(members)
         for member in members:
             assigned[member] = split
