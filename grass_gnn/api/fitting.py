@@ -21,11 +21,10 @@ from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
 from grass_gnn.api.options import check_names, table_options, with_fields
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data.packed.prepare import prepare
-from grass_gnn.data.tables.bundled import BUNDLED
 from grass_gnn.data.tables.dataset import TableData, read_tables
 from grass_gnn.data.tables.files import guard, is_table
 from grass_gnn.data.tables.molecules import input_config
-from grass_gnn.data.tables.spec import TableSpec
+from grass_gnn.data.tables.spec import BUNDLED, TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import RowNames
 from grass_gnn.evaluation.trained import TrainedModel, load_model

@@ -94,13 +94,13 @@ def train(
     from grass_gnn.api.fitting import fit_graphs, fit_table
     from grass_gnn.api.graphs import GraphSpec, is_graph_file, read_graphs
     from grass_gnn.data.packed.prepare import prepare_benchmark
-    from grass_gnn.data.tables.bundled import BUNDLED, find_table
     from grass_gnn.data.tables.files import is_table
+    from grass_gnn.data.tables.spec import BUNDLED, find_table
     from grass_gnn.training.run import take_part
     from grass_gnn.training.run import train as train_model
 
     on_table = source in BUNDLED or is_table(source)
-    on_graphs = is_graph_file(source)
+    on_graphs = not on_table and is_graph_file(source)
     if not on_table:
         refuse(context, ["folds", "baseline"], "applies only to tables of molecules.")
         names = [

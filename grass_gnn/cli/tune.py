@@ -77,7 +77,7 @@ def tune(
     compared on the validation set; the test set is not used.
     """
     from grass_gnn.api.tuning import tune as tune_settings
-    from grass_gnn.data.tables.bundled import find_table
+    from grass_gnn.data.tables.spec import find_table
 
     folder = folder or Path("runs") / f"{Path(molecules).name.split('.')[0]}-tune"
     path, table = find_table(molecules, table)

@@ -19,11 +19,6 @@ __getattr__, __dir__, __all__ = lazy_names(
             "found_locally",
             "load_benchmark",
         ),
-        "benchmarks.fingerprint": (
-            "Fingerprint",
-            "content_hash",
-            "fingerprint",
-        ),
         "benchmarks.sbm": (
             "generate_cluster",
             "generate_pattern",
@@ -45,7 +40,10 @@ __getattr__, __dir__, __all__ = lazy_names(
             "training_loader",
         ),
         "packed.prepare": (
+            "Fingerprint",
             "PreparedData",
+            "content_hash",
+            "fingerprint",
             "open_prepared",
             "prepare",
             "prepare_benchmark",

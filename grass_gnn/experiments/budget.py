@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from grass_gnn.config import GRASSConfig, suggest
-from grass_gnn.data.benchmarks.fingerprint import SplitSize
 from grass_gnn.data.packed.dataset import PoolingStatistics
-from grass_gnn.data.packed.prepare import PreparedData
+from grass_gnn.data.packed.prepare import PreparedData, SplitSize
 from grass_gnn.errors import GrassError
 from grass_gnn.nn.model import make_model
 from grass_gnn.training.options import RunOptions

@@ -11,9 +11,7 @@ pytest.importorskip("rdkit")
 from rdkit import Chem
 
 from grass_gnn.cli import demo, main
-from grass_gnn.data.tables import bundled
-from grass_gnn.data.tables.bundled import BUNDLED, WELL_KNOWN, find_table
-from grass_gnn.data.tables.spec import TableSpec
+from grass_gnn.data.tables.spec import BUNDLED, WELL_KNOWN, TableSpec, find_table
 
 SETTINGS = {
     "model.layers": 2,
@@ -58,7 +56,7 @@ def test_what_newcomers_see_names_scores_molecules_and_the_report(tmp_path, monk
     lines = BUNDLED["solubility"].path.read_text("utf-8").splitlines()
     table.write_text("\n".join([lines[0], *lines[1::8]]), "utf-8")
     few = replace(BUNDLED["solubility"], path=table)
-    monkeypatch.setitem(bundled.BUNDLED, "solubility", few)
+    monkeypatch.setitem(BUNDLED, "solubility", few)
     monkeypatch.setenv("GRASS_OPS", "reference")
     folder = tmp_path / "demo"
     folder.mkdir()

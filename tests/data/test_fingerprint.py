@@ -5,10 +5,10 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from grass_gnn.data.benchmarks.fingerprint import Fingerprint, content_hash, fingerprint
 from grass_gnn.data.benchmarks.registry import load_benchmark
 from grass_gnn.data.benchmarks.sbm import generate_cluster
 from grass_gnn.data.benchmarks.statistics import dataset_statistics
+from grass_gnn.data.packed.prepare import Fingerprint, content_hash, fingerprint
 
 
 def test_the_hash_sees_every_tensor_and_the_order(graph) -> None:

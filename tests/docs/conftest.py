@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grass_gnn.data.tables.bundled import BUNDLED
+from grass_gnn.data.tables.spec import BUNDLED
 
 pytest.importorskip("rdkit")
 

@@ -1,9 +1,10 @@
-"""Which columns of a table to use, and how to split its rows."""
+"""Which columns of a table to use, how to split its rows, and tables that come with the package."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,37 @@ def parse_shares(text: str) -> tuple[float, float, float]:
             f"--shares takes three numbers above zero, such as 0.8,0.1,0.1, not {text!r}."
         ) from None
     return train, val, test
+
+
+# ``solubility.csv`` and ``well_known.csv`` hold measured aqueous solubilities (log10 of mol/L),
+# collected by J. Huuskonen (J. Chem. Inf. Comput. Sci. 40, 773–777, 2000). They are taken from the
+# files ``solubility.train.sdf`` and ``solubility.test.sdf`` of RDKit (BSD 3-clause, see
+# ``data/solubility.LICENSE``); of molecules that differ only in their stereochemistry, which these
+# files do not contain, the first is kept. The well-known molecules are not in ``solubility.csv``.
+_FOLDER = Path(str(resources.files("grass_gnn") / "data"))
+
+
+@dataclass(frozen=True)
+class BundledTable:
+    """A table, and the column that is predicted by default."""
+
+    path: Path
+    target: str
+
+
+BUNDLED = {
+    "example": BundledTable(_FOLDER / "example.csv", "logP"),
+    "solubility": BundledTable(_FOLDER / "solubility.csv", "logS"),
+}
+"""By the name that commands accept in place of a file."""
+
+WELL_KNOWN = _FOLDER / "well_known.csv"
+"""Eight well-known molecules, seven with their measured solubility."""
+
+
+def find_table(source: str | Path, spec: TableSpec) -> tuple[Path, TableSpec]:
+    """The file of a table, and what to read from it; ``source`` is a file or a bundled table."""
+    found = BUNDLED.get(str(source))
+    if found is None:
+        return Path(source), spec
+    return found.path, replace(spec, targets=spec.targets or (found.target,))
