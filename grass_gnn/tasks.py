@@ -317,6 +317,17 @@ class Regression(Task):
     predicts_probabilities = False
     chart = "scatter"
 
+    def __init__(self, config: TaskConfig) -> None:
+        super().__init__(config)
+        self._scale = torch.tensor(config.target_scale)
+
+    def _scale_like(self, prediction: Tensor) -> Tensor:
+        """The scale of each target, copied to the device of the predictions once."""
+        kind = prediction.device, prediction.dtype
+        if (self._scale.device, self._scale.dtype) != kind:
+            self._scale = prediction.new_tensor(self.config.target_scale)
+        return self._scale
+
     def scaling(self, targets: Sequence[Any]) -> dict[str, list[float]]:
         """Standard deviation and mean of each target over the training set, missing ones ignored.
 
@@ -342,12 +353,11 @@ class Regression(Task):
         """Mean absolute or squared error; see :meth:`Task.loss`."""
         target = target.view_as(prediction).to(prediction.dtype)
         if len(self.config.target_scale) > 1:  # targets in different units get the same weight
-            scale = prediction.new_tensor(self.config.target_scale)
+            scale = self._scale_like(prediction)
             prediction, target = prediction / scale, target / scale
-        known = ~torch.isnan(target)
+        prediction, target, weight = _known(prediction, target)
         error = F.l1_loss if self.config.loss == "l1" else F.mse_loss
-        total = error(prediction[known], target[known], reduction="sum")
-        return total / add_up(_count(target[known]))
+        return error(prediction, target, reduction="sum") / add_up(weight.sum())
 
     @staticmethod
     def activate(output: Tensor) -> Tensor:
@@ -540,11 +550,10 @@ class Multilabel(ProbabilityTask):
     ) -> Tensor:
         """Binary cross-entropy; see :meth:`Task.loss`."""
         target = target.view_as(prediction).to(prediction.dtype)
-        known = ~torch.isnan(target)
-        prediction, target = prediction[known], target[known]
+        prediction, target, weight = _known(prediction, target)
         smoothed = target * (1 - smoothing) + smoothing / 2
-        total = F.binary_cross_entropy_with_logits(prediction, smoothed, reduction="sum")
-        return total / add_up(_count(target))
+        total = F.binary_cross_entropy_with_logits(prediction, smoothed, weight, reduction="sum")
+        return total / add_up(weight.sum())
 
     @staticmethod
     def activate(output: Tensor) -> Tensor:
@@ -701,12 +710,27 @@ def kind_of_classes(count: int) -> type[Task]:
 
 def class_weights(target: Tensor, classes: int, add_up: AddUp = alone) -> Tensor:
     """(N − N_c) / N for the classes of a batch [M] → [classes]: rare classes get more weight."""
-    counts = add_up(torch.bincount(target, minlength=classes))
+    # Not bincount, which waits for a GPU to find the largest class.
+    counts = add_up(target.new_zeros(classes).index_add(0, target, torch.ones_like(target)))
     return (counts.sum() - counts) / counts.sum().clamp(min=1)
 
 
 def _count(target: Tensor) -> Tensor:
-    return torch.tensor(float(target.numel()), device=target.device)
+    return torch.full((), float(target.numel()), device=target.device)
+
+
+def _known(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Predictions, targets and weights without the missing targets.
+
+    On a CPU, elements without a target are dropped. On a GPU, the CPU would have to wait for their
+    number; there they remain, as zeros with zero weight.
+    """
+    known = ~torch.isnan(target)
+    if target.device.type == "cpu":
+        prediction, target = prediction[known], target[known]
+        return prediction, target, torch.ones_like(target)
+    prediction, target = torch.where(known, prediction, 0.0), torch.where(known, target, 0.0)
+    return prediction, target, known.to(prediction.dtype)
 
 
 def rank_correlation(std: Tensor, error: Tensor) -> float | None:

@@ -122,6 +122,7 @@ def calibrate(
     data: str | Path | None = None,
     seed: int = 0,
     store: bool = True,
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
     """Calibrate the predicted uncertainties of a model on rows that it was not trained on.
@@ -135,12 +136,13 @@ def calibrate(
         data: Table of molecules with targets; the validation split of the run by default.
         seed: Random seed of the rewirings.
         store: Whether to store the calibration, so that ``predict`` applies it.
+        device: Device to run on; the GPU if there is one, otherwise the CPU.
         progress: Progress hook; by default a progress bar on a terminal.
 
     Example:
         >>> calibrate("runs/solubility").targets[0].scale  # doctest: +SKIP
     """
-    models = load_models([run, *ensemble])
+    models = load_models([run, *ensemble], device)
     folder = run_folders(run)[0]
     if models[0].folder != folder:
         raise GrassError(f"The model {run} is part of the package: calibrate a copy of its folder.")

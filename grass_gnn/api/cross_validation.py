@@ -130,7 +130,7 @@ def _write_predictions(
     out: Path, read: ReadRows, folds: Mapping[int, int], mean: Tensor, std: Tensor
 ) -> None:
     """Write the out-of-fold prediction of each molecule, in the order of the table."""
-    ensemble = Ensemble([load_model(out / "fold-1")])
+    ensemble = Ensemble([load_model(out / "fold-1", "cpu")])
     header = ["file", "line", "fold", read.schema.smiles, *read.schema.targets, *ensemble.columns]
     rows = []
     for at, (number, fold) in enumerate(folds.items()):
@@ -289,6 +289,6 @@ def _finished(folder: Path, config: GRASSConfig) -> bool:
     """Whether a fold is finished; raises if it used other settings."""
     if not (folder / "results.json").is_file():
         return False
-    if load_model(folder).config != config:
+    if load_model(folder, "cpu").config != config:
         raise GrassError(f"{folder} was trained with other settings: use another --out.")
     return True

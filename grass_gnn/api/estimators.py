@@ -73,6 +73,7 @@ class _GRASSEstimator(BaseEstimator):
         node_features: Numeric attributes of NetworkX nodes.
         edge_features: Numeric attributes of NetworkX edges.
         random_state: Random seed.
+        device: Device to run on; the GPU if there is one, otherwise the CPU.
 
     Attributes:
         model_: The :class:`grass_gnn.TrainedModel`.
@@ -94,6 +95,7 @@ class _GRASSEstimator(BaseEstimator):
         node_features: Sequence[str] = (),
         edge_features: Sequence[str] = (),
         random_state: Any = None,
+        device: str | None = None,
     ) -> None:
         self.epochs = epochs
         self.learning_rate = learning_rate
@@ -108,6 +110,7 @@ class _GRASSEstimator(BaseEstimator):
         self.node_features = node_features
         self.edge_features = edge_features
         self.random_state = random_state
+        self.device = device
 
     def _fit(
         self,
@@ -145,11 +148,11 @@ class _GRASSEstimator(BaseEstimator):
                 {"train": [graphs[row] for row in train], "val": validation, "test": validation},
                 GraphSpec("graph", task, input=features),
                 run,
-                RunOptions(seed=seed, progress=silent),
+                RunOptions(seed=seed, device=self.device, progress=silent),
                 config=self.config,
                 settings={**chosen, **(self.settings or {})},
             )
-            self.model_: TrainedModel = replace(load_model(run), folder=None)
+            self.model_: TrainedModel = replace(load_model(run, self.device), folder=None)
 
     @property
     def _reader(self) -> GraphReader:

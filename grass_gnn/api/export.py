@@ -34,6 +34,8 @@ _EXAMPLE = {"nodes": 5, "edges": 11, "graphs": 3, "input_edges": 4}  # all diffe
 def export_model(trained: TrainedModel, path: str | Path) -> Path:
     """Write a model as ``.pt2``, and next to it a JSON file that describes its inputs.
 
+    The file runs on the device that the model is on; its inputs must be there, too.
+
     Args:
         trained: The model.
         path: The ``.pt2`` file to write.
@@ -44,7 +46,7 @@ def export_model(trained: TrainedModel, path: str | Path) -> Path:
     path = Path(path)
     model = PlainGRASS(trained.model).eval()
     inputs = describe_inputs(trained.config)
-    example = {one["name"]: _example(one) for one in inputs}
+    example = {one["name"]: _example(one).to(trained.device) for one in inputs}
     sizes = {name: Dim(name, min=1) for name in _EXAMPLE}
     shapes = {
         one["name"]: {
@@ -189,6 +191,7 @@ def _card(trained: TrainedModel, inputs: list[dict[str, Any]]) -> dict[str, Any]
     return {
         "format": FORMAT,
         "torch": torch.__version__,
+        "device": trained.device.type,
         "weights_sha256": trained.card.get("weights_sha256"),
         "inputs": inputs,
         "output": {"shape": [rows, task.outputs], "dtype": "float32", "meaning": meaning},

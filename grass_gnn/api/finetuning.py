@@ -26,6 +26,7 @@ from grass_gnn.data.tables.files import is_table, open_table
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.protocol import device_of
 from grass_gnn.evaluation.trained import TrainedModel, load_model
 from grass_gnn.files import read_json, write_json
 from grass_gnn.nn.model import BODY, GRASS, FrozenGRASS, build_model
@@ -207,14 +208,15 @@ def finetune(
         with tempfile.TemporaryDirectory() as folder:
             options |= {"target": target, "freeze": freeze, "level": level, "settings": settings}
             return replace(finetune(run, data, Path(folder) / "run", **options), folder=None)
-    pretrained = Pretrained(run if isinstance(run, TrainedModel) else load_model(run), freeze)
+    source = run if isinstance(run, TrainedModel) else load_model(run, "cpu")  # to copy from
+    pretrained = Pretrained(source, freeze)
     if isinstance(data, (str, Path)) and is_table(data):
-        finetune_table(pretrained, data, target, out, settings=settings, **options)
-        return load_model(out)
+        trained = finetune_table(pretrained, data, target, out, settings=settings, **options)
+        return load_model(out, device_of(trained.model))
     graphs = read_graphs(data) if isinstance(data, (str, Path)) else data
     spec, run_options = graph_options(level, target, options)
-    finetune_graphs(pretrained, graphs, spec, out, run_options, settings)
-    return load_model(out)
+    trained = finetune_graphs(pretrained, graphs, spec, out, run_options, settings)
+    return load_model(out, device_of(trained.model))
 
 
 def finetune_table(

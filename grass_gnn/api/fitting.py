@@ -27,6 +27,7 @@ from grass_gnn.data.tables.molecules import input_config
 from grass_gnn.data.tables.spec import BUNDLED, TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import RowNames
+from grass_gnn.evaluation.protocol import device_of
 from grass_gnn.evaluation.trained import TrainedModel, load_model
 from grass_gnn.files import write_json
 from grass_gnn.progress import reporting
@@ -89,12 +90,12 @@ def fit(
             options |= {"target": target, "level": level, "config": config, "settings": settings}
             return replace(fit(data, Path(folder) / "run", **options), folder=None)
     if isinstance(data, (str, Path)) and is_table(data):
-        fit_table(data, target, out, config=config, settings=settings, **options)
-        return load_model(out)
+        run = fit_table(data, target, out, config=config, settings=settings, **options)
+        return load_model(out, device_of(run.model))
     graphs = read_graphs(data) if isinstance(data, (str, Path)) else data
     spec, run_options = graph_options(level, target, options)
-    fit_graphs(graphs, spec, out, run_options, config=config, settings=settings)
-    return load_model(out)
+    run = fit_graphs(graphs, spec, out, run_options, config=config, settings=settings)
+    return load_model(out, device_of(run.model))
 
 
 def fit_table(

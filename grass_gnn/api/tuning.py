@@ -10,7 +10,7 @@ import logging
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from grass_gnn.locks import locked
 from grass_gnn.nn.model import build_model
 from grass_gnn.progress import report_progress, reporting, silent
 from grass_gnn.tasks import LOWER_IS_BETTER
+from grass_gnn.training.distributed import Team
 from grass_gnn.training.loop import Interrupted, TrainingLoop
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import Row
@@ -117,7 +118,7 @@ def tune(
         logger.info(sentence)
     base = choose_table_config(data, config, settings)
     prepared = prepare(data.splits, base, out / DATA_FOLDER, progress=options.progress)
-    runner = TrialRunner(prepared, base, dict(settings or {}), options.seed, options.workers)
+    runner = TrialRunner(prepared, base, dict(settings or {}), options)
     study = open_study(
         search.storage or out / STUDY,
         search.study,
@@ -296,8 +297,7 @@ class TrialRunner:
     data: PreparedData
     base: GRASSConfig
     fixed: Mapping[str, Any]
-    seed: int = 0
-    workers: int = 1
+    options: RunOptions
 
     @property
     def minimize(self) -> bool:
@@ -321,7 +321,7 @@ class TrialRunner:
             chosen = {name: values.suggest(trial, name) for name, values in space.items()}
             try:
                 config = self.base.override(chosen)
-                return train_trial(trial, config, self.data, self.seed, self.workers)
+                return train_trial(trial, config, self.data, self.options)
             except Interrupted:
                 interrupted = True
                 study.stop()
@@ -336,7 +336,7 @@ class TrialRunner:
             if own := [one for one in results if one.number == trial.number]:
                 logger.info(_sentence(own[0], results[0], self.base.task.metric))
             if best := self.best(study):
-                write_text(file, _toml(best, self.seed))
+                write_text(file, _toml(best, self.options.seed))
             report_progress("Trials", min(len(results), options.trials), options.trials)
             if len(results) >= options.trials:
                 study.stop()
@@ -376,7 +376,7 @@ class TrialRunner:
 
 
 def train_trial(
-    trial: Trial, config: GRASSConfig, data: PreparedData, seed: int = 0, workers: int = 1
+    trial: Trial, config: GRASSConfig, data: PreparedData, options: RunOptions
 ) -> float:
     """Train with the settings of a trial and return its best validation score.
 
@@ -398,9 +398,9 @@ def train_trial(
         return pruned
 
     with tempfile.TemporaryDirectory() as folder, locked(folder) as lock:
-        model = build_model(config, data, seed)
-        options = RunOptions(seed=seed, workers=workers, progress=silent)
-        loop = TrainingLoop(model, config, data, lock, options)
+        model = build_model(config, data, options.seed)
+        quiet = replace(options, progress=silent)
+        loop = TrainingLoop(model, config, data, lock, quiet, Team(device=options.device))
         loop.run(report)
     rows = loop.record.rows
     trial.set_user_attr("epochs", len(rows))

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from grass_gnn.cli.common import examples, out, print_json, print_table
-from grass_gnn.cli.options import Ensemble, Json, Rewirings, RewiringSeed
+from grass_gnn.cli.options import Device, Ensemble, Json, Rewirings, RewiringSeed
 
 if TYPE_CHECKING:
     from grass_gnn.uncertainty.calibration import Calibration, SpreadCalibration
@@ -39,6 +39,7 @@ def calibrate(
     ] = True,
     rewirings: Rewirings = 16,
     seed: RewiringSeed = 0,
+    device: Device = None,
     json: Json = False,
 ) -> None:
     """Calibrate error bars and probabilities on validation rows, for predict to apply."""
@@ -47,7 +48,13 @@ def calibrate(
     from grass_gnn.uncertainty.ensembles import run_folders
 
     found = calibrate_runs(
-        run, ensemble or (), rewirings=rewirings, data=data, seed=seed, store=store
+        run,
+        ensemble or (),
+        rewirings=rewirings,
+        data=data,
+        seed=seed,
+        store=store,
+        device=device,
     )
     if json:
         print_json(found.model_dump(mode="json"))

@@ -10,7 +10,10 @@ import typer
 from grass_gnn.cli.common import err, examples
 from grass_gnn.cli.options import Run
 
-EXAMPLES = examples("grass-gnn export runs/solubility -o solubility.pt2")
+EXAMPLES = examples(
+    "grass-gnn export runs/solubility -o solubility.pt2",
+    "grass-gnn export runs/solubility -o solubility.pt2 --device cpu",
+)
 
 
 def export(
@@ -24,6 +27,13 @@ def export(
             metavar="FILE",
         ),
     ],
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Device that the file will run on; the GPU if there is one, otherwise the CPU.",
+            metavar="DEVICE",
+        ),
+    ] = None,
 ) -> None:
     """Export a trained model to a file that PyTorch can run without this package.
 
@@ -33,5 +43,5 @@ def export(
     from grass_gnn.api.export import export_model
     from grass_gnn.evaluation.trained import load_model
 
-    beside = export_model(load_model(run), output)
+    beside = export_model(load_model(run, device), output)
     err.print(f"Exported to {output}; its inputs are described in {beside}.")

@@ -83,7 +83,7 @@ def finetune(
 
     name = f"{molecules.name.split('.')[0]}-from-{run.resolve().name}"
     finished = finetune_table(
-        Pretrained(load_model(run), freeze),
+        Pretrained(load_model(run, "cpu"), freeze),
         molecules,
         replace(table, baseline=baseline),
         folder or Path("runs") / name,

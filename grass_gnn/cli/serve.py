@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from grass_gnn.cli.common import examples, out, plain, say
-from grass_gnn.cli.options import Rewirings, Run
+from grass_gnn.cli.options import Device, Rewirings, Run
 from grass_gnn.errors import GrassError
 
 EXAMPLES = examples(
@@ -35,6 +35,7 @@ def serve(
             metavar="FOLDER",
         ),
     ] = None,
+    device: Device = None,
 ) -> None:
     """Explore a model in the browser: paste SMILES, see predictions, attention and rewirings."""
     try:
@@ -51,7 +52,7 @@ def serve(
     from grass_gnn.progress import reporting
     from grass_gnn.uncertainty.ensembles import load_models
 
-    models = load_models([run])
+    models = load_models([run], device)
     address = Address.bind(host, port)
     with reporting() as progress:
         view = open_view(models, rewirings, data=data, progress=progress)

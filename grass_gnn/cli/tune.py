@@ -41,7 +41,7 @@ def tune(
     ],
     table: Table,
     search: Search,
-    options: Annotated[RunOptions, Fields(TRAINING, only=("seed", "workers"))],
+    options: Annotated[RunOptions, Fields(TRAINING, only=("seed", "workers", "device"))],
     config: Config = None,
     epochs: Annotated[
         int | None,

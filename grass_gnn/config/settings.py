@@ -372,7 +372,7 @@ class TrainingConfig(Section):
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
         "32-true", description="Floating-point precision; mixed precision is for GPUs."
     )
-    compile: bool = Field(False, description="Compile the model with torch.compile (for GPUs).")
+    compile: bool = Field(False, description="Compile the layers with torch.compile (for GPUs).")
     synchronise: bool = Field(
         True,
         description="With several processes, compute batch norm statistics over all of them.",

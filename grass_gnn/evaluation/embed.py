@@ -10,7 +10,7 @@ from grass_gnn.data.batch import GraphBatch
 from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.data.packed.loader import GraphLoader
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.protocol import TEST
+from grass_gnn.evaluation.protocol import TEST, device_of, move_batch
 from grass_gnn.nn.model import GRASS
 from grass_gnn.nn.norm import graph_mean
 
@@ -54,7 +54,8 @@ def embed_split(
 
 
 def _represent(model: GRASS, batch: GraphBatch, level: str) -> Tensor:
-    x, e = model.represent(batch.to(model.target_scale.device))
+    batch = move_batch(batch, device_of(model))
+    x, e = model.represent(batch)
     if level == "node":
         return x.cpu()  # [N, d]
     if model.pooling is not None:

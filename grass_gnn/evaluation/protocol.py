@@ -109,15 +109,13 @@ def move_batch(batch: GraphBatch, device: torch.device) -> GraphBatch:
     """Copy a batch to the device of the model; to a GPU from pinned memory, asynchronously."""
     if device.type == "cpu":
         return batch
-    if device.type == "cuda":
-        order = EdgeOrder(*(part.pin_memory() for part in batch.order))
-        pinned = {
-            name: value.pin_memory()
-            for name, value in batch._asdict().items()
-            if isinstance(value, Tensor)
-        }
-        batch = batch._replace(order=order, **pinned)
-    return batch.to(device)
+    order = EdgeOrder(*(part.pin_memory() for part in batch.order))
+    pinned = {
+        name: value.pin_memory()
+        for name, value in batch._asdict().items()
+        if isinstance(value, Tensor)
+    }
+    return batch._replace(order=order, **pinned).to(device)
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -21,6 +21,7 @@ from grass_gnn.evaluation.embed import embed_split
 from grass_gnn.evaluation.explain import Explanation, explain_graph
 from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, device_of, predict_split
 from grass_gnn.files import read_bytes, read_json, write_json, write_whole
+from grass_gnn.hardware import find_device
 from grass_gnn.nn.init import only_shapes
 from grass_gnn.nn.model import GRASS
 
@@ -61,8 +62,12 @@ class TrainedModel:
         return device_of(self.model)
 
     def to(self, device: str | torch.device) -> TrainedModel:
-        """Move the model to a device, in place; predictions are returned on the CPU."""
-        self.model.to(device)
+        """Move the model to a device, in place; predictions are returned on the CPU.
+
+        Raises:
+            GrassError: There is no such device.
+        """
+        self.model.to(find_device(device))
         return self
 
     def __call__(self, graphs: Graphs, **options: Any) -> Prediction:
@@ -188,7 +193,8 @@ def _size(dataset: PackedDataset) -> int:
 def save_model(model: GRASS, folder: str | Path, **details: Any) -> None:
     """Write the weights and the card of a model; details (seed, data, …) go into the card."""
     folder = Path(folder)
-    weights = save_tensors({name: value.contiguous() for name, value in model.state_dict().items()})
+    state = model.state_dict()
+    weights = save_tensors({name: value.cpu().contiguous() for name, value in state.items()})
     with write_whole(folder / WEIGHTS) as temporary:
         temporary.write_bytes(weights)
     write_json(
@@ -253,8 +259,9 @@ def load_model(folder: str | Path, device: str | torch.device | None = None) -> 
 
     Raises:
         RunError: The folder is not a run, or a file in it is damaged (the message says which).
+        GrassError: There is no such device.
     """
-    folder = model_folder(folder)
+    folder, found = model_folder(folder), find_device(device)
     if not (folder / WEIGHTS).is_file():
         raise RunError(_no_model(folder))
     card = read_card(folder)
@@ -275,8 +282,7 @@ def load_model(folder: str | Path, device: str | torch.device | None = None) -> 
         raise RunError(
             f"The weights in {folder / WEIGHTS} do not match {CARD}: {reason.rstrip('.')}."
         ) from None
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return TrainedModel(model.eval(), config, card, folder).to(device)
+    return TrainedModel(model.eval(), config, card, folder).to(found)
 
 
 def _load_weights(model: GRASS, weights: dict[str, Tensor]) -> None:

@@ -208,6 +208,18 @@ class LayerStack(nn.Module):
         for layer in self.layers:
             layer.reset_parameters()  # type: ignore[operator]
 
+    def compile_layers(self, **options: Any) -> None:
+        """Compile the layers with ``torch.compile``, for batches of any size.
+
+        All layers run the code that is compiled for one of them, so compiling 49 layers takes no
+        longer than compiling one. Compiled as a whole, the stack would take minutes.
+
+        Args:
+            options: Further arguments of ``torch.compile``.
+        """
+        for layer in self.layers:
+            layer.compile(dynamic=True, **options)
+
     def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Update nodes [N, d] and edges [E, d] through all layers."""
         x, e = keep_precision(self, x, e)

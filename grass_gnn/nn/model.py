@@ -446,6 +446,14 @@ def make_model(config: GRASSConfig) -> GRASS | Baseline:
     return Baseline(config)
 
 
+def compile_model(model: nn.Module) -> None:
+    """Compile a model with ``torch.compile``: the layers of GRASS, a baseline as a whole."""
+    if isinstance(model, GRASS):
+        model.layers.compile_layers()
+    else:
+        model.compile(dynamic=True)
+
+
 def build_model(config: GRASSConfig, data: PreparedData, seed: int) -> GRASS | Baseline:
     """A new model for a dataset: seeded weights, and pooling scales from its training set."""
     torch.manual_seed(seed)

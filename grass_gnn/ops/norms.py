@@ -23,7 +23,7 @@ def moments(v: Tensor) -> tuple[Tensor, Tensor]:
 
 def common_moments(v: Tensor) -> tuple[Tensor, Tensor]:
     """The same over the rows [M, d] of all processes (:mod:`grass_gnn.ops.processes`)."""
-    rows = add_up_processes(torch.tensor(float(v.size(0)), device=v.device))
+    rows = add_up_processes(torch.full((), float(v.size(0)), device=v.device))
     mean = add_up_processes(v.sum(dim=0)) / rows
     squares = add_up_processes(squared_deviations(v, mean))
     return mean, squares / (rows - 1).clamp(min=1)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.errors import GrassError
+from grass_gnn.hardware import find_device
 from grass_gnn.ops import use_native
 from grass_gnn.ops.processes import join_processes, leave_processes
 
@@ -147,11 +148,12 @@ class Team:
 
         plugins: list[Any] = [self.environment or LightningEnvironment()]
         if self.size == 1:
-            accelerator, chosen = _accelerator(self.device)
-            options: dict[str, Any] = {"accelerator": accelerator, "devices": chosen}
+            device = find_device(self.device)
+            kind, options = device.type, _single_device(device)
         else:
+            kind = "cuda" if self.on_gpu else "cpu"
             options = {
-                "accelerator": "gpu" if self.on_gpu else "cpu",
+                "accelerator": kind,
                 "devices": self.devices,
                 "num_nodes": self.nodes,
                 "strategy": DDPStrategy(
@@ -160,8 +162,7 @@ class Team:
                 ),
             }
         if config.training.precision != "32-true":
-            device = Fabric(**options, plugins=list(plugins)).device
-            plugins.append(_mixed_precision(config.training.precision, device.type))
+            plugins.append(_mixed_precision(config.training.precision, kind))
         try:
             return Fabric(**options, plugins=plugins)
         except Exception as error:  # Lightning raises its own errors for missing devices
@@ -215,21 +216,22 @@ class Team:
 ALONE = Team()
 
 
-def _accelerator(device: str | None) -> tuple[str, int | list[int]]:
-    """Fabric's name for a device."""
-    if device is None:
-        return "auto", 1
-    try:
-        found = torch.device(device)
-    except RuntimeError:
-        raise GrassError(f"There is no device {device!r}: use cpu, cuda, cuda:1, …") from None
-    if found.type == "cuda":
-        if not torch.cuda.is_available() or (found.index or 0) >= torch.cuda.device_count():
-            raise GrassError(
-                f"There is no device {device!r}: PyTorch sees {torch.cuda.device_count()} GPUs."
-            )
-        return "cuda", [found.index or 0]
-    return found.type, 1
+def _single_device(device: torch.device) -> dict[str, Any]:
+    """The arguments of Fabric for one device."""
+    from lightning.fabric.accelerators import CPUAccelerator
+    from lightning.fabric.strategies import SingleDeviceStrategy
+
+    class OtherDevice(CPUAccelerator):
+        """A device that Lightning has no name for, such as an XPU."""
+
+        def setup_device(self, device: torch.device) -> None:
+            torch.get_device_module(device).set_device(device)
+
+    if device.type == "cpu":
+        return {"accelerator": "cpu", "devices": 1}
+    if device.type == "cuda":
+        return {"accelerator": "cuda", "devices": [device.index or 0]}
+    return {"accelerator": OtherDevice(), "strategy": SingleDeviceStrategy(device)}
 
 
 def _mixed_precision(precision: str, device: str) -> Precision:
@@ -306,8 +308,13 @@ def join(
 def find_team(
     devices: int | str | None = None, nodes: int | None = None, device: str | None = None
 ) -> Team:
-    """The requested team, or the one that a launcher has started."""
+    """The requested team, or the one that a launcher has started.
+
+    Raises:
+        GrassError: That many processes cannot be started, or there is no such device.
+    """
     asked = _number(devices)
+    find_device(device)
     if asked == 0 or nodes == 0:
         raise GrassError("There must be at least one device and one node.")
     launcher = _torchrun()

@@ -28,6 +28,7 @@ from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.protocol import collect, move_batch, validate
 from grass_gnn.hardware import peak_memory_mb
 from grass_gnn.locks import FolderLock
+from grass_gnn.nn.model import compile_model
 from grass_gnn.nn.norm import reset_statistics, synchronise_norms
 from grass_gnn.progress import reporting, silent
 from grass_gnn.tasks import make_task
@@ -90,6 +91,10 @@ class TrainingLoop:
         steps_per_epoch = -(-self.batches_per_epoch // training.accumulate)
         self.total_steps = training.epochs * steps_per_epoch
 
+        # An optimiser and a moving average belong to the weights where they are trained.
+        self.fabric = team.fabric(config)
+        self.model.to(self.fabric.device)
+
         # The state of the run, all of it stored in checkpoints.
         self.batches_done = 0
         self.loss_sum, self.losses = 0.0, 0  # finite losses of the current epoch and their number
@@ -101,7 +106,6 @@ class TrainingLoop:
         )
         self.record = Record(lock.folder / "metrics.csv")
 
-        self.fabric = team.fabric(config)
         self.last_loss = float("nan")
         self._step_loss = 0.0  # of the batches since the last optimiser step
         self._stopped_by_caller = False
@@ -157,7 +161,6 @@ class TrainingLoop:
             NotFinite: Too many steps in a row were not finite.
             LostProcess: Another process has ended.
         """
-        self.model.to(self.fabric.device)
         if self.finished:
             return
         team, options = self.team, self.options
@@ -198,7 +201,7 @@ class TrainingLoop:
         if self.team.size > 1 and self.config.training.synchronise:
             synchronise_norms(self.model)
         if self.config.training.compile:
-            self.model.compile(dynamic=True)
+            compile_model(self.model)
         self.fabric.launch()
         self._forward, self._optimizer = self.fabric.setup(self.model, self.optimizer)
         if self._restored:
