@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 from grass_gnn import GRASSConfig
 from grass_gnn.data.benchmarks.registry import BENCHMARKS, load_benchmark
 from grass_gnn.data.benchmarks.sbm import generate_cluster
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.data.packed.loader import TrainingLoader
 from grass_gnn.experiments.published import published_table
 

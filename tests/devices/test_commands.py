@@ -271,7 +271,7 @@ def test_embeddings_of_models_for_nodes(tmp_path):
 def test_streamed_evaluation(tmp_path):
     changes = {"task.level": "node", "encoding.kind": "decomposed-rrwp", "encoding.eigenpairs": 3}
     config = GRASSConfig().override(SMALL | changes | {"evaluation.block_edges": 7})
-    from grass_gnn.data.packed.build import pack
+    from grass_gnn.data.packed.dataset import pack
 
     torch.manual_seed(0)
     model = grass_gnn.GRASS(config).train()

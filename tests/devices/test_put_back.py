@@ -7,10 +7,10 @@ from pretend import DEVICE
 
 from grass_gnn import GRASS, GRASSConfig, TrainedModel
 from grass_gnn.api.finetuning import finetune
-from grass_gnn.data.packed.build import pack
+from grass_gnn.data.packed.dataset import pack
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.evaluation.protocol import collect, device_of, evaluate
-from grass_gnn.nn.heads import GraphPooling, TaskHead
+from grass_gnn.nn.model import GraphPooling, TaskHead
 from grass_gnn.nn.norm import AveragingNorm
 from grass_gnn.testing import random_input
 from grass_gnn.training import RunOptions, train
@@ -55,7 +55,7 @@ FAULTS = {
         training,
     ),
     "train: predictions copied back": (
-        ("grass_gnn.nn.heads.TaskHead.forward", to_cpu(TaskHead.forward)),
+        ("grass_gnn.nn.model.TaskHead.forward", to_cpu(TaskHead.forward)),
         training,
     ),
     "train: norm statistics on the CPU": (
@@ -75,7 +75,7 @@ FAULTS = {
         lambda folder: evaluate(trained().model, pack(graphs(), CONFIG), CONFIG, rewirings=1),
     ),
     "predict: pooling copied back": (
-        ("grass_gnn.nn.heads.GraphPooling.forward", to_cpu(GraphPooling.forward)),
+        ("grass_gnn.nn.model.GraphPooling.forward", to_cpu(GraphPooling.forward)),
         lambda folder: trained().predict(graphs(), rewirings=1),
     ),
     "embed: the batch is left behind": (
