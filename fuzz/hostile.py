@@ -139,7 +139,7 @@ _words = st.lists(
     max_size=2,
 )
 _dictionaries = damaged(
-    st.builds(_parquet, _words, st.sampled_from([1, 50, 1500]), st.sampled_from(["zstd", "snappy"]))
+    st.builds(_parquet, _words, st.sampled_from([1, 50, 100]), st.sampled_from(["zstd", "snappy"]))
 )
 
 
