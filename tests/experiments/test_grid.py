@@ -75,7 +75,7 @@ def test_numbers_are_averaged_over_seeds(tmp_path, random_source):
 
 def test_another_budget_in_the_same_folder_is_refused(tmp_path, random_source):
     list(Grid(tiny_experiment(cells=["grass"]), tmp_path / "grid", TINY).run())
-    with pytest.raises(GrassError, match="another budget"):
+    with pytest.raises(GrassError, match="different budget"):
         Grid(tiny_experiment(cells=["grass"]), tmp_path / "grid", BUDGETS["smoke"])
 
 
@@ -116,7 +116,7 @@ def test_command_runs_each_cell_in_a_process_and_goes_on(tmp_path, capsys, monke
     after = (tmp_path / "grid" / "grass" / "seed-0" / "results.json").stat().st_mtime_ns
     assert before == after
     assert main([*CLUSTER, "--seeds", "1", "--layers", "1"]) == 1
-    assert "another budget" in capsys.readouterr().err
+    assert "different budget" in capsys.readouterr().err
 
 
 def start(command, said):

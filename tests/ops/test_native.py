@@ -251,7 +251,7 @@ def test_wrong_input_is_an_error():
         run(norm="none", statistics=torch.zeros(2, 2, 2, 8))
     with pytest.raises(ValueError, match="order does not match"):
         run(order=order._replace(tail_order=order.tail_order.flip(0)))
-    with pytest.raises(ValueError, match="joins two graphs"):
+    with pytest.raises(ValueError, match="connects two graphs"):
         run(order=order._replace(graph_ptr=torch.tensor([0, 5, 24], dtype=torch.int32)))
 
 
