@@ -39,12 +39,12 @@ def models(molecules, tmp_path_factory):
 
 @pytest.fixture
 def runs(models, tmp_path):
-    """A copy, as calibrations are written into it."""
+    """A copy, since calibrations are written to it."""
     return shutil.copytree(models, tmp_path / "runs")
 
 
 def held_out(tmp_path, rows):
-    """A table of molecules that are not among those of training."""
+    """A table of molecules outside the training set."""
     found = [[s, parse(s).GetNumAtoms() / 3, n] for n, s in enumerate(some_smiles(rows, seed=7))]
     return write_csv(tmp_path / "held_out.csv", ["smiles", "size", "id"], found)
 
@@ -258,7 +258,7 @@ def test_without_data_it_says_what_to_do_and_a_table_will_do(runs, run, tmp_path
     assert "too few" in capsys.readouterr().err
 
 
-def test_graphs_that_are_no_molecules_are_calibrated_too(tmp_path):
+def test_other_graphs_are_calibrated_too(tmp_path):
     source = torch.Generator().manual_seed(0)
     from torch_geometric.data import Data
 
@@ -277,7 +277,7 @@ def test_graphs_that_are_no_molecules_are_calibrated_too(tmp_path):
     assert torch.equal(found.mean(mean), mean)
 
 
-def test_evaluate_tells_what_averaging_gains_and_bootstraps_once(runs, monkeypatch, capsys):
+def test_evaluate_shows_the_gain_of_averaging_and_bootstraps_once(runs, monkeypatch, capsys):
     calls = []
 
     def counting(task, prediction, target, owner, metric=None):

@@ -106,7 +106,9 @@ def test_the_folder_predicts_as_the_ensemble_of_its_folds(folded, molecules, tmp
     assert "size_std_models" in read_csv(tmp_path / "a.csv")[0]
 
 
-def test_interrupted_folds_go_on_and_finished_ones_stay(folded, molecules, tmp_path, monkeypatch):
+def test_interrupted_folds_are_resumed_and_finished_ones_kept(
+    folded, molecules, tmp_path, monkeypatch
+):
     folder, found = folded
     train_table, trained = cross_validation.train_table, []
 
@@ -209,7 +211,7 @@ def test_a_cross_validation_is_not_trained_over(folded, molecules, capsys):
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"runs": 3}', '{"runs": ["../elsewhere"]}', "{"])
-def test_a_damaged_summary_is_one_sentence(text, tmp_path):
+def test_a_damaged_summary_gives_a_one_sentence_error(text, tmp_path):
     (tmp_path / "cross_validation.json").write_text(text)
     with pytest.raises(GrassError, match=r"cross_validation\.json is damaged"):
         load_models([tmp_path])

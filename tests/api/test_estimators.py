@@ -114,7 +114,7 @@ def test_classes_of_any_names(names):
 
 
 def test_the_second_class_is_the_one_that_probabilities_are_of():
-    """A learnable question: the probability of "large" must be that of the large ones."""
+    """A learnable target: the probability of "large" must be high for the large ones."""
     smiles = ["C" * n for n in range(1, 25)]
     y = ["large" if len(text) > 12 else "small" for text in smiles]
     options = {"training.learning_rate": 0.02, "training.epochs": 15}
@@ -176,7 +176,7 @@ def test_one_class_is_refused():
         GRASSClassifier().fit(["CC", "CCC"], ["a", "a"])
 
 
-def test_without_scikit_learn_there_is_a_sentence(monkeypatch):
+def test_without_scikit_learn_there_is_a_clear_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     monkeypatch.delitem(sys.modules, "grass_gnn.api.estimators")
     monkeypatch.delattr(grass_gnn.api, "estimators")

@@ -1,4 +1,4 @@
-"""Explanations: shares of attention that add up, in the direction in which they are taken."""
+"""Explanations: shares of attention that add up, in the right direction."""
 
 import json
 from xml.etree import ElementTree

@@ -129,6 +129,6 @@ def test_the_command_exports_a_run(run, tmp_path, capsys):
     assert json.loads(done.stdout) == pytest.approx(mean, abs=1e-5)
 
 
-def test_unseen_folder_is_one_sentence(tmp_path, capsys):
+def test_a_missing_folder_gives_a_one_sentence_error(tmp_path, capsys):
     assert main(["export", str(tmp_path), "-o", str(tmp_path / "a.pt2")]) == 1
     assert "no trained model" in capsys.readouterr().err

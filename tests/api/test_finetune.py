@@ -150,7 +150,7 @@ def test_graphs_with_other_levels_and_fewer_categories():
             grass_gnn.finetune(first, graphs(columns, lambda n: torch.tensor([1.0])))
 
 
-def test_what_cannot_be_tuned_is_one_sentence(run, molecules, tmp_path, capsys):
+def test_invalid_fine_tuning_gives_a_one_sentence_error(run, molecules, tmp_path, capsys):
     command = ["finetune", str(run), str(molecules), "--target", "size", "--out"]
     out = tmp_path / "run"
     assert main([*command, str(out), "--set", "rewiring.degree=1"]) == 1

@@ -106,7 +106,7 @@ def test_directed_graphs_differ_from_their_reverse():
     assert mean[0] != mean[1]
 
 
-def test_deterministic_predictions_do_not_depend_on_company():
+def test_deterministic_predictions_do_not_depend_on_other_graphs():
     model = grass_gnn.fit(graphs(), settings=SETTINGS)
     assert model.folder is None
     alone, spread = model.predict([ring(6)], rewirings=3, deterministic=True)
@@ -147,7 +147,7 @@ def test_a_pair_of_tables(tmp_path):
         read_graph(tmp_path / "nodes.csv", tmp_path / "edges.csv", "kind")
 
 
-def test_links_between_communities_are_told_from_others(tmp_path):
+def test_links_within_communities_are_distinguished_from_others(tmp_path):
     graph = networkx.stochastic_block_model([14, 14], [[0.7, 0.03], [0.03, 0.7]], seed=1)
     data = from_networkx(graph)
     settings = SETTINGS | {"training.epochs": 20, "training.learning_rate": 3e-3}
@@ -182,7 +182,7 @@ def test_saved_graphs_are_read_without_running_code(tmp_path):
         ({"train": graphs(3)}, "val, test"),
     ],
 )
-def test_what_cannot_be_fitted_is_one_sentence(data, words):
+def test_invalid_graphs_give_a_one_sentence_error(data, words):
     with pytest.raises(GrassError, match=words):
         grass_gnn.fit(data, settings=SETTINGS)
 

@@ -226,7 +226,7 @@ def test_cages_peptides_and_macrocycles_are_read(name):
 
 
 def unchecked(monkeypatch):
-    """Let workers read structures that the parent process would refuse."""
+    """Let workers read structures that the parent process would reject."""
     found = "from grass_gnn.data.tables.reading import work"
     patch = "import grass_gnn.data.tables.molecules as m; m._check_structure = lambda *_: None; "
     monkeypatch.setattr(reading, "_START", reading._START.replace(found, patch + found))

@@ -1,4 +1,4 @@
-"""Predictions of tables: no row is lost, moved or crashed over, whatever it holds."""
+"""Predictions of tables: no row is lost or moved, and none crashes, whatever it contains."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Tables as strangers write them."""
+"""Untrusted and malformed tables."""
 
 import csv
 import gzip
@@ -78,7 +78,7 @@ def test_a_file_that_breaks_off_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["1,5", "1_000", "a", "inf", "-Infinity", "1e999", "--1"])
-def test_numbers_that_are_none(text):
+def test_cells_that_are_not_numbers(text):
     with pytest.raises(ValueError, match="number"):
         parse_number(text)
 

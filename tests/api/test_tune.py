@@ -61,7 +61,7 @@ def test_command_line_resumes_and_its_best_settings_train(molecules, tmp_path, c
 
 
 def quick(monkeypatch, score=lambda config: config.training.learning_rate):
-    """Trials that only look at their settings."""
+    """Trials that only inspect their settings."""
 
     def train_trial(trial, config, *rest):
         trial.report(score(config), 1)
@@ -70,7 +70,9 @@ def quick(monkeypatch, score=lambda config: config.training.learning_rate):
     monkeypatch.setattr(study_module, "train_trial", train_trial)
 
 
-def test_a_continued_study_draws_what_an_undisturbed_one_does(molecules, tmp_path, monkeypatch):
+def test_a_resumed_study_draws_the_same_settings_as_an_uninterrupted_one(
+    molecules, tmp_path, monkeypatch
+):
     quick(monkeypatch)
     whole = tune(molecules, ["size"], tmp_path / "a", trials=12, settings=FIXED)
     for trials in (5, 12):
@@ -138,7 +140,7 @@ def test_ctrl_c_keeps_finished_trials(molecules, tmp_path, monkeypatch, capsys):
 
 
 def test_a_trial_that_falls_behind_is_ended(molecules, tmp_path):
-    """Five trials without any error, then one as trainings are."""
+    """Five perfect trials, then one with realistic errors."""
     settings = SEARCHED | {"training.epochs": 4}
     options = {"settings": settings, "trials": 6}
     tune(molecules, ["size"], tmp_path / "a", minutes=0, **options)  # a study, no trial yet
@@ -154,7 +156,7 @@ def test_a_trial_that_falls_behind_is_ended(molecules, tmp_path):
     assert last.settings["training.learning_rate"] == 5e-4
 
 
-def test_what_a_study_refuses_is_one_sentence(molecules, tmp_path, monkeypatch):
+def test_invalid_studies_give_a_one_sentence_error(molecules, tmp_path, monkeypatch):
     quick(monkeypatch)
     tune(molecules, ["size"], tmp_path / "a", trials=1, settings=FIXED)
     with pytest.raises(GrassError, match="other data"):

@@ -51,7 +51,7 @@ def test_config_file_of_a_run_trains_again(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["config"]["model"]["layers"] == 3
 
 
-def test_info_tells_the_papers_parameter_count(capsys):
+def test_info_shows_the_papers_parameter_count(capsys):
     assert main(["info", "zinc", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["parameters"] == 496545
     assert main(["info", "pascalvoc-sp"]) == 0
@@ -182,7 +182,7 @@ def test_info_says_what_a_preset_of_ours_is_for(capsys):
     ("name", "default"), [("THP_MEM_ALLOC_ENABLE", "1"), ("GOMP_SPINCOUNT", "20000")]
 )
 @pytest.mark.parametrize("before", [None, "0"])
-def test_the_command_tunes_torch_unless_told_otherwise(monkeypatch, name, default, before):
+def test_the_command_configures_torch_unless_the_user_does(monkeypatch, name, default, before):
     for variable in ("THP_MEM_ALLOC_ENABLE", "GOMP_SPINCOUNT"):
         monkeypatch.setenv(variable, "0")  # so that it is put back at the end
     if before is None:

@@ -1,4 +1,4 @@
-"""Help that comes at once and in words, and output that is plain text outside a terminal."""
+"""Help is fast and readable, and output is plain text outside a terminal."""
 
 import importlib
 import inspect
@@ -131,7 +131,7 @@ def test_tables_on_a_screen_have_a_frame(monkeypatch, capsys):
     assert "┏" in capsys.readouterr().out
 
 
-def test_a_long_sentence_in_a_log_is_one_line(capsys):
+def test_a_long_message_in_a_log_is_one_line(capsys):
     common.say("long " * 60)
     common.out.print("[bold]long[/] " * 60)
     said = capsys.readouterr()

@@ -27,7 +27,7 @@ def graph() -> Callable[..., Data]:
 
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test reads or writes the user's own cache of data; compiled code stays where it is."""
+    """Tests do not touch the user's own data cache; compiled code stays where it is."""
     from grass_gnn.ops import build
 
     build.available()

@@ -1,4 +1,4 @@
-"""Tiny datasets in the raw layouts of the official ones, for sets that are not at hand."""
+"""Tiny datasets in the raw format of the official ones, for datasets that are not available."""
 
 import pickle
 from collections.abc import Callable

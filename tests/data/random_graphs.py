@@ -1,4 +1,4 @@
-"""Small graphs for the tests of data, and the configuration that they fit."""
+"""Small graphs for the tests of data, and a matching configuration."""
 
 import torch
 from torch_geometric.data import Data
@@ -18,7 +18,7 @@ CONFIG = GRASSConfig.from_dict(
 
 
 def random_graph(seed: int, nodes: int | None = None, edges: int | None = None) -> Data:
-    """A random directed multigraph that fits ``CONFIG``."""
+    """A random directed multigraph that matches ``CONFIG``."""
     generator = torch.Generator().manual_seed(seed)
     n = int(torch.randint(1, 9, (1,), generator=generator)) if nodes is None else nodes
     m = int(torch.randint(0, 20, (1,), generator=generator)) if edges is None else edges

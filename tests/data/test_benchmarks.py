@@ -92,7 +92,7 @@ def test_a_folder_is_found_at_several_levels(given: str, tmp_path: Path) -> None
     assert load_benchmark("coco-sp", tmp_path / "sets").name == "coco-sp"
 
 
-def test_a_read_only_folder_will_do(tmp_path: Path) -> None:
+def test_a_read_only_folder_works(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     write_coco_sp(folder)
     for place in (folder, folder / "coco-sp", folder / "coco-sp" / "raw"):
@@ -104,7 +104,7 @@ def test_a_read_only_folder_will_do(tmp_path: Path) -> None:
             place.chmod(0o755)
 
 
-def test_what_is_wrong_with_a_folder_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_errors_name_the_problem_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(GrassError, match=r"There is no folder .*nowhere to read zinc from\."):
         load_benchmark("zinc", tmp_path / "nowhere")
     with pytest.raises(GrassError, match=r"does not contain zinc: .*train\.pickle is missing\."):

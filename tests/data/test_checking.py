@@ -70,14 +70,14 @@ def test_the_graph_at_fault_is_named(what: str) -> None:
         (BINARY, 2, "is 2, but labels are 0 or 1"),
     ],
 )
-def test_targets_that_cannot_be(task: dict, y: float, message: str) -> None:
+def test_invalid_targets(task: dict, y: float, message: str) -> None:
     graph = random_graph(0, 5, 6)
     graph.y = torch.tensor([y])
     with pytest.raises(GrassError, match=message):
         pack([graph], CONFIG.override(task))
 
 
-def test_sets_that_cannot_be() -> None:
+def test_invalid_datasets() -> None:
     with pytest.raises(GrassError, match="There are no graphs"):
         pack([], CONFIG)
     with pytest.raises(GrassError, match="Graph 1 has no nodes"):

@@ -24,7 +24,7 @@ def test_the_hash_sees_every_tensor_and_the_order(graph) -> None:
 
 
 def test_hashes_do_not_change_between_versions() -> None:
-    """Caches and run folders know their data by this hash."""
+    """Caches and run folders identify their data by this hash."""
     graph = Data(
         x=torch.arange(6).view(3, 2),
         edge_index=torch.tensor([[0, 1], [1, 2]]),

@@ -1,4 +1,4 @@
-"""Mini-batches of one large graph: what is in them, and that they follow from seed and epoch."""
+"""Mini-batches of one large graph: their content, and that they depend only on seed and epoch."""
 
 import networkx as nx
 import pytest

@@ -1,4 +1,4 @@
-"""The cache of prepared data: found again, noticed when damaged, never half there."""
+"""The cache of prepared data: reused, checked for damage, and never incomplete."""
 
 import errno
 import json
@@ -138,7 +138,7 @@ def test_a_bad_graph_leaves_nothing(tmp_path: Path) -> None:
 
 
 def _prepare_and_die(cache: Path, at: int) -> None:
-    """Be killed when the work has got to a certain point: ``at`` reports, then before the move."""
+    """Be killed at a certain point: after ``at`` progress reports, then before the move."""
     reports = 0
 
     def die_in_time(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""The folder that pages are tried in: small tables, and a finished run on one of them."""
+"""The folder in which pages are run: small tables, and a finished run on one of them."""
 
 import csv
 import importlib
@@ -56,7 +56,7 @@ def _write(path: Path, rows: list[dict[str, object]], columns: str = "") -> None
 
 @pytest.fixture(scope="session")
 def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the pages assume to be there."""
+    """The files that the pages assume."""
     from grass_gnn.api.fitting import fit_table
 
     folder, rows = tmp_path_factory.mktemp("pages"), _molecules(150)
@@ -76,7 +76,7 @@ def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def working_folder(prepared_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it to work in, where whatever is trained is small unless a page says otherwise."""
+    """A copy to work in; models are small unless a page says otherwise."""
     folder = tmp_path / "work"
     shutil.copytree(prepared_folder, folder)
     fitting = importlib.import_module("grass_gnn.api.fitting")

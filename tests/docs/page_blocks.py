@@ -1,4 +1,4 @@
-"""Code blocks of Markdown pages, and what kind of thing each line of a shell block is."""
+"""Code blocks of Markdown pages, and the commands of shell blocks."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ CONTINUED = re.compile(r"\\\n\s*")
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code: its language, its text, where it stands, and whether it is only shown."""
+    """A block of code: language, text, position, and whether it is only illustrative."""
 
     language: str
     text: str

@@ -1,4 +1,4 @@
-"""Lines of shell blocks: ours are run in this process at small sizes, others are looked at."""
+"""Lines of shell blocks: our commands are run at small sizes, others are only checked."""
 
 import re
 import tomllib
@@ -45,7 +45,7 @@ def parse(words: list[str]) -> None:
 
 
 def run(words: list[str]) -> None:
-    """Run a command line as it is written, but at a small size; it must end well."""
+    """Run a command line as written, but at a small size; it must succeed."""
     parse(words)
     if words[:1] and words[0] in PARSED_ONLY:
         return
@@ -55,7 +55,7 @@ def run(words: list[str]) -> None:
 
 
 def check_other(words: list[str]) -> None:
-    """A command that is not ours names a target, a file or an extra that there is."""
+    """Other commands must name a target, file or extra that exists."""
     program, *rest = words
     if program == "make":
         makefile = (ROOT / "Makefile").read_text("utf-8")
@@ -73,7 +73,7 @@ def check_other(words: list[str]) -> None:
 
 
 def _check_script(words: list[str]) -> None:
-    """A script that is there, and whose source names the options that it is given."""
+    """The script must exist, and its source must contain the given options."""
     file = ROOT / words[0]
     assert file.is_file(), f"no such script: {words[0]}"
     source = file.read_text("utf-8")

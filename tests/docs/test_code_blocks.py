@@ -29,7 +29,7 @@ def test_blocks_of(page: Path, working_folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def run_shell(block: Block, patch: pytest.MonkeyPatch) -> None:
-    """Run our commands and look at others; of what is only shown, ours must be right as well."""
+    """Run our commands and check others; illustrative ones of ours must be valid, too."""
     for line in block.commands():
         variables, words = split_environment(line)
         if words and words[0] in OURS:

@@ -1,4 +1,4 @@
-"""What the reference is made from: help of all commands, docstrings, shapes, descriptions."""
+"""Sources of the reference pages: help of all commands, docstrings, shapes, descriptions."""
 
 import ast
 import re
@@ -77,7 +77,7 @@ def test_every_public_name_has_a_docstring() -> None:
 
 
 def _object(package: griffe.Module, path: str) -> griffe.Object:
-    """An object by its full name; where a module has the name of a function in it, the module."""
+    """An object by its full name; a module takes precedence over a function of the same name."""
     found = package
     for part in path.split(".")[1:]:
         found = found.modules.get(part) or found[part]
@@ -111,7 +111,7 @@ def methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
 
 
 @pytest.mark.parametrize("file", WITH_SHAPES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_what_takes_or_returns_tensors_tells_their_shapes(file: Path) -> None:
+def test_functions_of_tensors_document_their_shapes(file: Path) -> None:
     source = file.read_text("utf-8")
     silent = []
     for function, of_class in functions(ast.parse(source)):

@@ -1,4 +1,4 @@
-"""The site builds without a warning and without a network, and its links lead somewhere."""
+"""The site builds without warnings and offline, and its links work."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("site")  # which is built once
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """The built site, and what was warned of."""
+    """The built site, and the warnings."""
     folder, warnings = tmp_path_factory.mktemp("site"), []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]

@@ -73,7 +73,7 @@ def small_config(changes: dict) -> GRASSConfig:
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
 @pytest.mark.parametrize("rewiring", ["regular", "non-regular", "complete", "none"])
 def test_tensors_are_made_on_the_device_of_the_graph(changes: dict, rewiring: str) -> None:
-    """Whatever is made without saying where lands on "meta" here, and fails."""
+    """Tensors created without a device are on "meta" here, and fail."""
     config = small_config(changes | {"rewiring.kind": rewiring})
     data = random_input(config, 8)
     encoding = make_encoding(config.encoding)
@@ -158,7 +158,7 @@ def test_parts_of_a_large_graph_have_all_of_its_tensors() -> None:
     torch.testing.assert_close(batch.edge_encoding, expected)
 
 
-def test_nobody_else_knows_the_names_of_encodings() -> None:
+def test_no_other_module_compares_names_of_encodings() -> None:
     folder = Path(grass_gnn.__file__).parent
     allowed = {"config/settings.py", "api/fitting.py"}  # the names, and a default
     names = "|".join(re.escape(f'"{name}"') for name in ENCODINGS if name != "none")
@@ -204,7 +204,7 @@ class Hubs(Encoding):
 
 @pytest.fixture
 def hubs(monkeypatch: pytest.MonkeyPatch) -> GRASSConfig:
-    """A configuration with the toy encoding, in the table as a third file would have it."""
+    """A configuration with the toy encoding, registered as described in CONTRIBUTING.md."""
     table = {**ENCODINGS, "hubs": Hubs}
     for module in (grass_gnn.encoding, grass_gnn.rewiring.transform):
         monkeypatch.setattr(module, "ENCODINGS", table)

@@ -1,4 +1,4 @@
-"""Eigenpairs of large graphs: right, honest about their error, and found again after a kill."""
+"""Eigenpairs of large graphs: correct, with a true error estimate, and resumable after a kill."""
 
 import json
 
@@ -61,7 +61,7 @@ class Killed(Exception):
     pass
 
 
-def test_a_killed_search_goes_on_to_the_same_bits(tmp_path) -> None:
+def test_a_killed_search_resumes_to_the_same_bits(tmp_path) -> None:
     matrix = walk_matrix(3000, 6)
     settings = {"tolerance": 1e-7, "save_seconds": 0.0}
     expected = leading_eigenpairs(matrix, 6, **settings)

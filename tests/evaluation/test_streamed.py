@@ -57,7 +57,7 @@ def one_graph(chosen: GRASSConfig) -> PackedDataset:
 
 
 def trained(chosen: GRASSConfig, data: PackedDataset) -> GRASS:
-    """A model that has seen batches: its input norms know their averages, its layers do not."""
+    """A model after some batches: its input norms have averages, its layers do not."""
     torch.manual_seed(0)
     model = GRASS(chosen).train()
     for batch in GraphLoader(data, chosen, 1, workers=0):
@@ -162,7 +162,7 @@ def test_what_goes_in_one_pass() -> None:
         predict_streamed(model, graph, config(encoding__kind="rrwp"))
 
 
-def test_a_full_disk_is_one_sentence(monkeypatch) -> None:
+def test_a_full_disk_gives_a_one_sentence_error(monkeypatch) -> None:
     chosen = config()
     data = one_graph(chosen)
     model = trained(chosen, data)

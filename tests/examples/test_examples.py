@@ -35,11 +35,11 @@ def test_molecules_from_csv_gives_values_and_a_reason():
     assert reason["logP_pred"] == "" and "after the SMILES" in reason["error"]
 
 
-def test_club_members_are_put_on_their_side():
+def test_club_members_are_classified():
     assert load("club_of_two_leaders").main(epochs=40) > 0.7
 
 
-def test_links_within_groups_are_likelier_and_embeddings_tell_the_groups():
+def test_links_within_groups_are_more_likely_and_embeddings_separate_the_groups():
     inside, across, accuracy = load("links_and_embeddings").main(epochs=12)
     assert inside > across and accuracy > 0.8
 

@@ -1,4 +1,4 @@
-"""The grid: finished runs are kept, failed ones reported, stopped ones gone on with."""
+"""The grid: finished runs are kept, failed ones reported, stopped ones resumed."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def test_budgets_say_what_they_are():
         make_budget("paper", epochs=3, minutes=2)
 
 
-def test_command_runs_each_cell_in_a_process_and_goes_on(tmp_path, capsys, monkeypatch):
+def test_command_runs_each_cell_in_a_process_and_resumes(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main([*CLUSTER, "--json"]) == 0
     captured = capsys.readouterr()
@@ -168,7 +168,7 @@ def test_sigterm_is_handed_on_and_the_run_has_a_checkpoint(tmp_path, monkeypatch
     assert list((run / "checkpoints").glob("*.ckpt")) and not (run / "error.json").exists()
 
 
-def test_errors_of_a_process_are_told(tmp_path, monkeypatch):
+def test_errors_of_a_process_are_reported(tmp_path, monkeypatch):
     source = Source(generate=(8, 4, 4))
     experiment = tiny_experiment("cluster-baselines", ["grass"])
     grid = Grid(experiment, tmp_path / "grid", TINY, source=source)

@@ -98,7 +98,7 @@ def test_parsing():
     assert Published.parse("AMD Ryzen 9 9950X").value is None
 
 
-def test_unknown_names_are_one_sentence():
+def test_unknown_names_give_a_one_sentence_error():
     with pytest.raises(GrassError, match="did you mean 'results-lrgb'"):
         published_table("result-lrgb")
     with pytest.raises(GrassError, match="did you mean 'GatedGCN'"):

@@ -46,7 +46,7 @@ def test_formulas():
 
 
 def test_small_measurement(monkeypatch):
-    """Few and small graphs; what the claims say of them holds already."""
+    """A few small graphs, for which the claims already hold."""
     monkeypatch.setattr(module, "SIZES", (32,))
     monkeypatch.setattr(module, "CONNECTIVITY_SIZES", (20,))
     found = measure_theory(samples=2)

@@ -1,4 +1,4 @@
-"""Starts a workload in a forked process, lets a fault happen, starts it again, and compares."""
+"""Run a workload in a forked process, inject a fault, run it again, and compare."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Trial:
         found.problems += self.judge(kind, outcome, folder)
 
     def judge(self, kind: str, outcome: Outcome, folder: Path) -> list[str]:
-        """What is wrong right after a fault: a traceback, or a file that is damaged."""
+        """Problems right after a fault: a traceback, or a damaged file."""
         allowed = {
             "SIGKILL": [-signal.SIGKILL],
             "SIGTERM": [-signal.SIGTERM, SENTENCE],
@@ -249,7 +249,7 @@ def run_child(
     limit: tuple[int, int] | None = None,
     kill: tuple[int, float] | None = None,
 ) -> Outcome:
-    """Do something in a forked process, which has imported everything already.
+    """Run a function in a forked process, in which everything is already imported.
 
     Args:
         work: What to do.
@@ -343,7 +343,7 @@ def _child(
 
 
 def _leave_memory(left: int) -> list[bytearray]:
-    """Forbid more memory than the process has, and fill its free parts but for a few bytes."""
+    """Limit memory to what the process has, and fill all but a few free bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(),) * 2)
     hoard, spare = [], []

@@ -1,4 +1,4 @@
-"""Faults at chosen operations on files: a process ends there, or finds the disk full.
+"""Inject faults into chosen file operations: the process ends, or the disk is full.
 
 The package has no hooks for this. In a child process that is going to die, ``open``, ``os.fsync``
 and ``os.replace`` are replaced by versions that count what happens below one folder.
@@ -22,7 +22,7 @@ SIDES = ("before", "during", "after")
 
 @dataclass
 class Injection:
-    """Counts writes, fsyncs and renames below a folder, and strikes at one of them.
+    """Counts writes, fsyncs and renames below a folder, and injects a fault into one of them.
 
     Args:
         folder: Where operations count.
@@ -37,7 +37,7 @@ class Injection:
     done: list[tuple[str, str]] = field(default_factory=list)  # operation and kind of file
 
     def install(self) -> None:
-        """Replace the functions; there is no way back."""
+        """Replace the functions, for the rest of the process."""
         fsync, replace, opened = os.fsync, os.replace, io.open
         injection = self
 
@@ -76,7 +76,7 @@ class Injection:
         perform: Callable[[], Any],
         half: Callable[[], Any] | None = None,
     ) -> Any:
-        """Do an operation, unless this is where to strike."""
+        """Perform an operation, unless the fault is due."""
         if not self._ours(path):
             return perform()
         number = len(self.done)
@@ -99,7 +99,7 @@ class Injection:
 
 
 def kind_of(path: Any) -> str:
-    """What a file is, by its name."""
+    """The kind of a file, from its name."""
     path = Path(os.fspath(path))
     name = path.name
     if unfinished := re.fullmatch(r"\.(.+?)\.[^.]+-\d+-\w+\.tmp", name):

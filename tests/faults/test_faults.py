@@ -23,7 +23,7 @@ SEED = 11
 
 
 def test_a_sample_of_faults_loses_nothing():
-    """In a process of its own, which forks before it starts any thread."""
+    """In a separate process, which forks before it starts any thread."""
     command = [sys.executable, Path(__file__).with_name("run.py"), "--sample", "--seed", str(SEED)]
     command += [word for name in ("write", "train", "preprocess") for word in ("--path", name)]
     found = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
@@ -32,7 +32,7 @@ def test_a_sample_of_faults_loses_nothing():
 
 
 class InPlace:
-    """What the package does not do: a file written where it stands, and never looked at again."""
+    """What the package does not do: write a file in place, without checks."""
 
     name = "in place"
 

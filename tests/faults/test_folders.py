@@ -82,7 +82,7 @@ def test_the_same_thread_gets_its_lock_again_and_a_forked_process_does_not_keep_
 
 
 def test_two_trainings_into_one_folder(tmp_path):
-    """The second is refused at once; the first is not disturbed."""
+    """The second is refused at once, and the first is not affected."""
     data = workloads.prepare(workloads.SPLITS, workloads.CONFIG, tmp_path / "data")
     first, second = tmp_path / "first", tmp_path / "second"
     workloads.train(workloads.CONFIG, data, first, RunOptions(seed=3, workers=0))
@@ -99,7 +99,7 @@ def test_two_trainings_into_one_folder(tmp_path):
 
 
 def sentence_of(*attempts, as_nobody=False):
-    """What another process is told when it tries some things."""
+    """The error that another process gets."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -118,7 +118,7 @@ def sentence_of(*attempts, as_nobody=False):
     return told
 
 
-def test_a_folder_that_vanishes_is_not_made_anew(tmp_path):
+def test_a_folder_that_disappears_is_not_created_again(tmp_path):
     data = workloads.prepare(workloads.SPLITS, workloads.CONFIG, tmp_path / "data")
     run, away = tmp_path / "run", tmp_path / "away"
 

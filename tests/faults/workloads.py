@@ -66,13 +66,13 @@ SPLITS = {"train": graphs(17), "val": graphs(4, 100), "test": graphs(4, 200)}
 
 
 def without_times(path: Path) -> list[list[str]]:
-    """The rows of a metrics.csv, but for what depends on the machine."""
+    """The rows of a metrics.csv, without machine-dependent values."""
     with path.open(newline="") as file:
         return [row[:5] for row in csv.reader(file)]
 
 
 class Train:
-    """Train, or go on, as a user would with --resume."""
+    """Train or resume, as a user would with --resume."""
 
     name = "train"
 
@@ -85,7 +85,7 @@ class Train:
         train(CONFIG, data, out, RunOptions(seed=3, workers=0, resume=out.exists()))
 
     def check(self, folder: Path) -> None:
-        """Of all that is there, nothing is damaged: at most one step has to be done again."""
+        """No file is damaged, and at most one step has to be repeated."""
         if checkpoints(folder / "run" / "checkpoints"):
             assert read_checkpoint(folder / "run" / "checkpoints") is not None
         if (folder / "run" / "config.json").exists():

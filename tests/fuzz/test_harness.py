@@ -1,4 +1,4 @@
-"""A fuzzer that finds nothing proves little unless it is seen to find what is there."""
+"""The fuzzer finds known errors; otherwise, finding nothing would prove little."""
 
 import signal
 import time
@@ -22,7 +22,7 @@ def fails_on_seven(case: int, _: Path, past: Passed) -> None:
         raise KeyError(case)
 
 
-def test_errors_are_found_sentences_are_not_and_the_first_check_is_counted(
+def test_unexpected_errors_are_findings_and_the_first_check_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(signal, "setitimer", lambda *_: None)

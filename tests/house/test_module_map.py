@@ -1,4 +1,4 @@
-"""The map of the code, held against the code."""
+"""The module map agrees with the code."""
 
 from tools.module_map import PACKAGE, PAGE, layers, page
 

@@ -1,4 +1,4 @@
-"""What runs before a commit, on a push and in CI is the same."""
+"""The same checks run before a commit, on a push and in CI."""
 
 import re
 import tomllib

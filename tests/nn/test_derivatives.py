@@ -84,7 +84,7 @@ def test_double_backward(problem):
 
 
 def test_force_loss_trains_all_weights():
-    """With edge removal on: the first gradient is that of the very edges that were kept."""
+    """With edge removal: the first gradient uses the same kept edges."""
     torch.manual_seed(0)
     conv = GRASSConv(DIM, edge_removal=0.3, norm="instance").train()
     x, e = torch.randn(NODES, DIM, requires_grad=True), torch.randn(EDGES, DIM, requires_grad=True)

@@ -117,7 +117,7 @@ def test_replacement_attentions_are_equivariant(attention):
 
 
 def test_flipping_carries_information_both_ways():
-    """On the directed path 0 → 1 → 2, node 0 hears of node 2 only if edges are flipped."""
+    """On the directed path 0 → 1 → 2, node 2 affects node 0 only if edges are flipped."""
     loops = torch.arange(3)
     edge_index = torch.cat([torch.tensor([[0, 1], [1, 2]]), loops.expand(2, -1)], dim=1)
     layers = [GRASSConv(4, norm="none").double() for _ in range(4)]

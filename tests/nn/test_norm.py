@@ -129,7 +129,7 @@ def test_constant_channels_of_an_input_become_zero_also_up_to_rounding():
     assert torch.count_nonzero(norm.eval()(v)[:, :3]) == 0
 
 
-def test_one_row_is_no_division_by_zero():
+def test_one_row_does_not_divide_by_zero():
     v = torch.randn(1, 4)
     assert torch.count_nonzero(BatchNorm(4)(v, one_graph(v), 1)) == 0
     assert torch.count_nonzero(InputNorm(4)(v)) == 0

@@ -1,4 +1,4 @@
-"""The model and its parts as a PyG user has them: loaders, copies, files, compilers, precisions."""
+"""The model and its parts in PyG workflows: loaders, copies, files, compilers, precisions."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""The notebooks run, show what they showed when they were saved, and tell nothing of a machine."""
+"""The notebooks run, give the saved kinds of output, and contain nothing machine-specific."""
 
 import re
 from itertools import pairwise

@@ -11,7 +11,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture
 def three_threads():
-    """More threads than many a machine has: what matters is who does what."""
+    """More threads than many machines have: only the division of work matters."""
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     yield

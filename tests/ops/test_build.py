@@ -1,4 +1,4 @@
-"""The cache of the compiled library. A script that copies the library plays the compiler."""
+"""The cache of the compiled library; a script that copies the library acts as the compiler."""
 
 import os
 import stat
@@ -126,7 +126,7 @@ def test_compiler_that_fails_is_quoted(start, tmp_path):
     assert "no header <thread>" in err
 
 
-def test_cache_that_is_no_folder_falls_back_to_a_temporary_one(start, tmp_path):
+def test_cache_path_that_is_not_a_folder_falls_back_to_a_temporary_one(start, tmp_path):
     blocked = tmp_path / "blocked"
     blocked.write_text("")
     temporary = tmp_path / "temporary"

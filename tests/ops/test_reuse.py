@@ -28,7 +28,7 @@ def test_memory_that_does_not_fit_is_given_back():
     assert tensor.shape == (ROWS, 16)
 
 
-def test_two_at_once_are_apart():
+def test_two_at_once_do_not_interfere():
     first, second = reused_memory(ROWS, 16).fill_(1), reused_memory(ROWS, 16).fill_(2)
     assert (first == 1).all()
     assert (second == 2).all()

@@ -1,4 +1,4 @@
-"""Pages in headless Chromium: what its console says, how wide they are, how they look."""
+"""Pages in headless Chromium: console messages, width and screenshots."""
 
 import html
 import os

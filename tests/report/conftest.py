@@ -1,4 +1,4 @@
-"""A grid of runs that never ran: reports need only their files."""
+"""Files of a grid without real runs: reports need only the files."""
 
 import json
 from dataclasses import asdict

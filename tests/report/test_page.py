@@ -1,4 +1,4 @@
-"""The page: the paper beside what was measured, whole, escaped, and opened in a browser."""
+"""The page: published and measured numbers, complete, escaped, and opened in a browser."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def texts(table):
     return [[entry.text for entry in row] for row in table.rows]
 
 
-def test_paper_stands_beside_measured(write_grid):
+def test_published_and_measured_numbers_are_shown(write_grid):
     grid = GridRecord.open(write_grid("zinc-ablation", without=("adamw",)))
     (table, *_) = comparison_tables(grid)
     rows = texts(table)
@@ -41,7 +41,7 @@ def test_paper_stands_beside_measured(write_grid):
     assert "reduced budget" in table.note
 
 
-def test_two_grids_of_one_experiment_stand_side_by_side(write_grid, tmp_path):
+def test_two_grids_of_one_experiment_are_shown_side_by_side(write_grid, tmp_path):
     folders = [write_grid("zinc-edges", folder=name) for name in ("short", "long")]
     page = write_report(folders, tmp_path / "report.html", tmp_path).read_text("utf-8")
     assert "(long)" in page and "(short)" not in page  # the first keeps its title

@@ -1,4 +1,4 @@
-"""The report about one run: its own numbers, its worst molecules, and no trace of the machine."""
+"""The report of one run: its numbers, its worst molecules, and nothing machine-specific."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the paper's appendix says of random regular graphs, measured on sampled ones."""
+"""The claims of the paper's appendix about random regular graphs, checked on sampled ones."""
 
 import math
 
@@ -20,7 +20,7 @@ def sample(n: int, r: int, seed: int) -> sp.csr_array:
 
 
 def diameter(adjacency: sp.csr_array) -> int:
-    """Exact: all nodes search breadth first at once, a bit each."""
+    """Exact, by breadth-first search from all nodes at once, with one bit per node."""
     n = adjacency.shape[0]
     reached = np.zeros((n, -(-n // 64)), dtype=np.uint64)
     node = np.arange(n)
@@ -35,7 +35,7 @@ def diameter(adjacency: sp.csr_array) -> int:
 
 
 def diameter_bound(n: int, r: int) -> int:
-    """The least d with (r − 1)^(d − 1) ≥ (2 + ε) r |V| log |V| (equation 18), for ε → 0."""
+    """The smallest d with (r − 1)^(d − 1) ≥ (2 + ε) r |V| log |V| (equation 18), for ε → 0."""
     return 1 + math.ceil(math.log(2 * r * n * math.log(n)) / math.log(r - 1))
 
 

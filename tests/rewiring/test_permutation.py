@@ -24,7 +24,7 @@ def equal_graphs(num_graphs: int, num_nodes: int) -> tuple[Tensor, Tensor]:
 
 
 def drawn(edge_index: Tensor) -> Tensor:
-    """The pairs as they were drawn: each stands before its reverse."""
+    """The pairs as they were drawn: each precedes its reverse."""
     assert torch.equal(edge_index[:, ::2], edge_index[:, 1::2].flip(0))
     return edge_index[:, ::2]
 

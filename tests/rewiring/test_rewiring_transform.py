@@ -142,7 +142,7 @@ def test_when() -> None:
 
 
 class Rewired(torch.utils.data.Dataset):
-    """The same graph over and over, each time rewired."""
+    """The same graph again and again, rewired each time."""
 
     def __init__(self, transform: AddRandomRegularEdges) -> None:
         self.transform = transform

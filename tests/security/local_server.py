@@ -1,4 +1,4 @@
-"""A small HTTP server on this machine that behaves as badly as it is told to."""
+"""A small local HTTP server that misbehaves on request."""
 
 import threading
 from collections.abc import Iterator

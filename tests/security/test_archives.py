@@ -52,14 +52,14 @@ def test_a_bomb_is_stopped(tmp_path: Path) -> None:
         ({"a/train.pt": b"", "b/train.pt": b""}, "more than one"),
     ],
 )
-def test_what_is_missing_or_there_twice_is_said(
+def test_missing_and_duplicate_files_are_reported(
     members: dict[str, bytes], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(GrassError, match=message):
         take_from_archive(archive(tmp_path / "x.zip", members), ["train.pt"], tmp_path)
 
 
-def test_damage_anywhere_is_one_sentence_or_harmless(tmp_path: Path) -> None:
+def test_damage_anywhere_gives_a_one_sentence_error_or_is_harmless(tmp_path: Path) -> None:
     whole = archive(tmp_path / "x.zip", {"train.pt": b"some data " * 50}).read_bytes()
     broken = 0
     for place in range(len(whole)):

@@ -16,7 +16,7 @@ DATA = bytes(range(256)) * 400
 SUM = hashlib.sha256(DATA).hexdigest()
 
 
-def test_a_download_goes_on_where_it_broke_off(tmp_path: Path) -> None:
+def test_an_interrupted_download_is_resumed(tmp_path: Path) -> None:
     with serving(DATA) as (server, address):
         server.drops = [30_000, 20_000, 0]
         path = fetch(Source(f"{address}/file.bin?dl=1", SUM), tmp_path)
@@ -26,7 +26,7 @@ def test_a_download_goes_on_where_it_broke_off(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["file.bin"]
 
 
-def test_a_later_call_goes_on_with_the_part(tmp_path: Path) -> None:
+def test_a_later_call_resumes_a_partial_download(tmp_path: Path) -> None:
     with serving(DATA) as (server, address):
         server.drops = [40_000] + [0] * 10
         with pytest.raises(BrokenDownloadError, match="the connection was interrupted"):

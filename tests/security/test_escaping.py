@@ -1,4 +1,4 @@
-"""What strangers name shows up in pages and tables, and must stay text there."""
+"""Untrusted names appear in pages and tables, and must stay text there."""
 
 import csv
 import io
@@ -63,14 +63,14 @@ def test_no_cell_becomes_a_formula(cell: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "results", ["[]", "{}", '{"data": 1, "test": []}', '{"test": {"mean": "x"}}']
 )
-def test_results_of_a_stranger_are_a_sentence(results: str, tmp_path: Path) -> None:
+def test_untrusted_results_give_a_clear_error(results: str, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(results)
     (tmp_path / "config.toml").write_text("")
     with pytest.raises(GrassError, match=r"results in .* are damaged"):
         write_report([tmp_path], tmp_path / "page.html")
 
 
-def test_names_from_a_strangers_run_folder_are_no_formulas(
+def test_names_from_untrusted_run_folders_are_not_formulas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("rdkit")

@@ -1,4 +1,4 @@
-"""Files as fuzzing, or reading the code with a stranger's eyes, found them to do harm."""
+"""Harmful files, found by fuzzing or by reviewing the code."""
 
 import gzip
 import hashlib
@@ -59,7 +59,7 @@ def test_parquet_errors_are_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_edges_with_one_end_and_targets_that_are_no_numbers(tmp_path: Path) -> None:
+def test_edges_with_one_end_and_targets_that_are_not_numbers(tmp_path: Path) -> None:
     nodes, edges = tmp_path / "nodes.csv", tmp_path / "edges.csv"
     nodes.write_text("id,y\n0,1\n1,2.5\n2,3.5\n3,no\n")
     edges.write_text("a\n0\n")
@@ -115,7 +115,7 @@ def test_weights_of_another_type_are_refused(tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
-def test_a_similarity_file_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_similarity_file(tmp_path: Path) -> None:
     for tensors in ({}, {"bits": torch.zeros(2), "threshold": torch.zeros(1)}):
         data = save(tensors)
         (tmp_path / "similarity.safetensors").write_bytes(data)

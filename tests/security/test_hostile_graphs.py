@@ -1,4 +1,4 @@
-"""Graphs that users may hand to ``fit``, as fuzzing found them to lead to a traceback."""
+"""Graphs for ``fit`` that used to end in a traceback, found by fuzzing."""
 
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,12 @@ def test_graphs_without_a_number_of_nodes_or_ends(values: dict[str, Any]) -> Non
         ({"train_mask": torch.tensor([7])}, "train_mask of graph 0 must be boolean"),
     ],
 )
-def test_odd_targets_are_sentences(values: dict[str, Any], message: str) -> None:
+def test_invalid_targets_give_clear_errors(values: dict[str, Any], message: str) -> None:
     with pytest.raises(GrassError, match=message):
         infer_graph_task([small(**values)])
 
 
-def test_odd_tasks_levels_and_widths_are_sentences() -> None:
+def test_invalid_tasks_levels_and_widths_give_clear_errors() -> None:
     for level, kind in (("atom", None), (None, "guess")):
         with pytest.raises(GrassError, match="must be one of"):
             infer_graph_task([small()], level, kind)

@@ -1,4 +1,4 @@
-"""Packed data of a stranger's: numbers in it are places in memory."""
+"""Untrusted packed data, whose numbers are memory offsets."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from grass_gnn.errors import GrassError
 
 
 def hostile_packed(folder: Path, change: dict[str, Any]) -> Path:
-    """Packed data whose training set was changed by somebody who knows how to make checksums."""
+    """Packed data whose training set was changed, with correct checksums."""
     made = write_packed(folder).folder
     path = made / "train.safetensors"
     tensors = load_file(path)

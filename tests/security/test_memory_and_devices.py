@@ -1,4 +1,4 @@
-"""Small files that would take all memory, and files that are not files: each ends in a sentence."""
+"""Small files that would exhaust memory, and special files: each gives a clear error."""
 
 import hashlib
 import io
@@ -89,7 +89,7 @@ def test_weights_larger_than_their_card_implies_are_not_read(run):
         "\x00",
     ],
 )
-def test_strange_json_is_an_error_of_one_short_line(tmp_path, text):
+def test_invalid_json_gives_an_error_of_one_short_line(tmp_path, text):
     path = tmp_path / "x.json"
     path.write_text(text)
     with pytest.raises(GrassError) as caught:
@@ -101,7 +101,7 @@ def test_strange_json_is_an_error_of_one_short_line(tmp_path, text):
     "text",
     ["a = " + "[" * 200_000, "a = " + "9" * 5000, "[" + "a." * 100_000 + "a]", "a = {b = " * 9999],
 )
-def test_strange_toml_is_an_error_of_one_short_line(tmp_path, text):
+def test_invalid_toml_gives_an_error_of_one_short_line(tmp_path, text):
     path = tmp_path / "x.toml"
     path.write_text(text)
     with pytest.raises(GrassError) as caught:
@@ -117,7 +117,7 @@ def test_messages_are_short_and_can_be_printed():
     assert "\\ud800" in str(GrassError("the target \ud800"))
 
 
-def test_text_that_is_not_text(tmp_path):
+def test_bytes_that_are_not_text(tmp_path):
     (tmp_path / "x").write_bytes(b"\xff\xfe")
     with pytest.raises(GrassError, match="damaged"):
         read_text(tmp_path / "x")
@@ -161,7 +161,7 @@ def test_memo_indices_do_not_take_memory(tmp_path, name, on_disk):
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_honest_pickles_of_all_protocols_are_read(tmp_path, protocol):
+def test_valid_pickles_of_all_protocols_are_read(tmp_path, protocol):
     value = {"a": [1, 2.5, None, True, "text\n" * 300, b"x" * 300, 10**30], "b": (1,) * 5}
     value["c"] = [str(number) for number in range(1000)]  # more than 255 memo entries
     value["d"] = np.arange(5.0)

@@ -35,7 +35,7 @@ def test_the_lock_pins_what_was_tested_with_hashes_and_no_addresses() -> None:
         assert name in locked
 
 
-def test_an_audit_that_did_not_happen_is_not_called_a_good_one() -> None:
+def test_an_audit_that_did_not_run_is_not_a_success() -> None:
     assert locked_packages("torch==2.13.0+cpu \\\n    --hash=sha256:0\nA-b_c==1.0 \\\n") == [
         "torch==2.13.0",
         "A-b_c==1.0",
@@ -72,7 +72,7 @@ print("quiet")
 """
 
 
-def test_nothing_asks_the_network_unless_told_to(tmp_path: Path) -> None:
+def test_nothing_uses_the_network_unless_requested(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WATCH],
         env={"PATH": "/usr/bin:/bin", "GRASS_CACHE": str(tmp_path), "GRASS_OPS": "reference"},

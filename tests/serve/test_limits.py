@@ -31,7 +31,7 @@ def test_questions_of_other_pages_are_refused(client, origin):
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
-def test_too_much_is_refused_in_a_sentence(run, open_page):
+def test_large_requests_are_refused(run, open_page):
     client = open_page(run, limits=Limits(body=1000, rows=5))
     large = client.post("/predict", content="C" * 1001)
     assert large.status_code == 413 and "0.001 MB" in large.json()["error"]
@@ -42,7 +42,7 @@ def test_too_much_is_refused_in_a_sentence(run, open_page):
     assert client.post("/predict", content="CCO\n" * 5).status_code == 200
 
 
-def test_too_often_is_refused_in_a_sentence(run, open_page):
+def test_frequent_requests_are_refused(run, open_page):
     client = open_page(run, limits=Limits(questions=2))
     for _ in range(2):
         assert client.post("/predict", content="CCO").status_code == 200

@@ -19,7 +19,7 @@ def served(run):
     server.process.communicate()
 
 
-def test_stalled_and_slow_clients_keep_nobody_out_and_sigterm_ends_the_server(served):
+def test_stalled_and_slow_clients_block_no_others_and_sigterm_ends_the_server(served):
     with contextlib.ExitStack() as stack:
         for _ in range(8):  # the body never comes
             stack.enter_context(served.connect(HEADERS + "Content-Length: 100\r\n\r\nCC"))

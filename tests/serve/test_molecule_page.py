@@ -28,7 +28,7 @@ def rows_of(answer):
     return list(csv.DictReader(io.StringIO(answer.json()["csv"])))
 
 
-def test_the_page_tells_about_its_model_and_loads_nothing_from_elsewhere(run, open_page):
+def test_the_page_describes_its_model_and_loads_nothing_from_elsewhere(run, open_page):
     client = open_page(run)
     page = client.get("/").text
     for fact in ("MAE 0.4321", "solubility.csv", "logS", "× 2.5 for logS", "&lt;script&gt;"):
@@ -210,7 +210,7 @@ def test_strange_texts_get_a_reason_and_stay_text(run, open_page):
         (b",,\n1,2,3", "The table has no header in its first line."),
     ],
 )
-def test_what_is_no_table_is_said_in_a_sentence(client, body, sentence):
+def test_invalid_tables_give_a_clear_error(client, body, sentence):
     answer = client.post("/predict?as=table", content=body)
     assert answer.json()["error"] == sentence
     assert answer.status_code == 400

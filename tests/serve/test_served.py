@@ -42,7 +42,7 @@ def test_the_command_serves_until_ctrl_c(run):
     assert (process.returncode, said) == (0, "The page is closed.\n")
 
 
-def test_a_port_in_use_is_a_sentence(run, capsys):
+def test_a_port_in_use_gives_a_clear_error(run, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", str(run), "--port", str(port)]) == 1
@@ -50,7 +50,7 @@ def test_a_port_in_use_is_a_sentence(run, capsys):
 
 
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
-def test_other_machines_are_warned_of(run, capsys, monkeypatch, host, warned):
+def test_serving_other_machines_prints_a_warning(run, capsys, monkeypatch, host, warned):
     served = []
     monkeypatch.setattr(
         grass_gnn.serve.server, "serve", lambda app, address: served.append(address)
@@ -62,7 +62,7 @@ def test_other_machines_are_warned_of(run, capsys, monkeypatch, host, warned):
     served[0].listener.close()
 
 
-def test_what_is_no_address_is_a_sentence(run, capsys):
+def test_an_invalid_address_gives_a_clear_error(run, capsys):
     assert main(["serve", str(run), "--host", "192.0.2.1", "--port", "0"]) == 1
     assert "Cannot listen on 192.0.2.1: " in capsys.readouterr().err
 

@@ -98,7 +98,7 @@ def test_a_stop_in_one_process_stops_all_and_resuming_repeats_the_whole_run(pair
     assert curve(pair / "stopped") == curve(pair / "whole")
 
 
-def test_one_process_goes_on_with_what_two_began(pair, tmp_path, monkeypatch):
+def test_one_process_resumes_a_run_of_two(pair, tmp_path, monkeypatch):
     monkeypatch.setenv("GRASS_OPS", "reference")
     chosen = config("regression")
     shutil.copytree(pair / "half", tmp_path / "half")
@@ -115,7 +115,7 @@ def test_statistics_of_their_own_give_another_run(pair):
     assert apart[0] == pytest.approx(together[0], rel=0.5)
 
 
-def test_a_bad_step_in_one_process_is_left_out_in_all(pair):
+def test_a_bad_step_in_one_process_is_skipped_in_all(pair):
     for rank in range(2):
         assert json.loads((pair / f"bad-{rank}.json").read_text()) == {"skipped": 1, "finite": True}
 
@@ -209,7 +209,7 @@ def test_torchrun_starts_the_processes(by_torchrun):
     assert len((folder / "metrics.csv").read_text().splitlines()) == 11
 
 
-def test_the_death_of_a_process_is_said_in_a_sentence_and_resumed_over(
+def test_a_dead_process_gives_one_sentence_and_the_run_can_be_resumed(
     by_torchrun, tmp_path, monkeypatch, capfd
 ):
     for name in LAUNCHERS:
@@ -297,7 +297,7 @@ def test_launchers_are_found(monkeypatch):
             find_team(4, 1)
 
 
-def test_what_cannot_be_shared_out_is_refused(tmp_path, monkeypatch, capsys):
+def test_work_that_cannot_be_divided_is_refused(tmp_path, monkeypatch, capsys):
     for name in LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
     for given, sentence in (

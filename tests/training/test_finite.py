@@ -82,7 +82,7 @@ def test_a_bad_step_changes_neither_weights_nor_optimiser_nor_averages(optimizer
     assert (steps.skipped, steps.in_a_row) == (2, 0)
 
 
-def test_bad_steps_are_left_out_counted_and_resumed_over(tmp_path, bad_losses):
+def test_bad_steps_are_skipped_counted_and_survive_a_resume(tmp_path, bad_losses):
     bad_losses({2: math.nan, 3: math.inf, 7: math.nan})
     chosen = config(training__skipped_steps=3)
     data = prepared(chosen, tmp_path / "cache")

@@ -66,7 +66,7 @@ def prepared(chosen: GRASSConfig, folder):
 
 
 @pytest.mark.parametrize("sampling", ["partition", "neighbour"])
-def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path, sampling) -> None:
+def test_a_stopped_run_resumes_to_the_same_weights(tmp_path, sampling) -> None:
     chosen = config(training__sampling=sampling, training__fan_outs=[2])
     data = prepared(chosen, tmp_path / "cache")
     train(chosen, data, tmp_path / "undisturbed", RunOptions(seed=3))
@@ -104,7 +104,7 @@ def test_several_graphs_are_refused(tmp_path) -> None:
         train(chosen, data, tmp_path / "run")
 
 
-def test_a_killed_preparation_goes_on(tmp_path, monkeypatch) -> None:
+def test_a_killed_preparation_is_resumed(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(decomposition, "LARGE_NODES", 900)
     search = partial(krylov.leading_eigenpairs, save_seconds=0.0)
     monkeypatch.setattr(decomposition, "leading_eigenpairs", search)
