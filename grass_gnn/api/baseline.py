@@ -1,6 +1,6 @@
 """A random forest on fingerprints and descriptors, scored on the test rows of a table.
 
-Every run on a table is reported beside it: a network that does not beat a forest is of little use,
+Every run on a table is compared with it: a network that does not beat a forest is of little use,
 and a forest takes only seconds.
 """
 

@@ -68,7 +68,7 @@ def demo(
 
 
 def _show_scores(results: dict[str, Any]) -> None:
-    """Test scores beside those of the baseline."""
+    """Print the test scores and those of the baseline."""
     test, baseline = results["test"]["metrics"], results.get("baseline")
     table = Table("", *(f"test {name}" for name in test), "training rows")
     cells = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, (low, high) in test.values()]

@@ -153,7 +153,7 @@ class AveragingNorm(Norm):
         return self.synchronised and self.training and not self.frozen
 
     def statistics(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [d] and variance [d] to normalise the rows of a batch [M, d] by."""
+        """Mean [d] and variance [d] for normalising the rows of a batch [M, d]."""
         mode = self.mode
         if mode is Mode.STORED:
             return self.mean, self.var
@@ -203,7 +203,7 @@ class BatchNorm(AveragingNorm):
         return normalise(v, *self.statistics(v))
 
     def fused_statistics(self) -> Tensor | None:
-        """The averages [2, d], if they are what the next batch is normalised by."""
+        """The averages [2, d], if the next batch is normalised with them."""
         return torch.stack([self.mean, self.var]) if self.mode is Mode.STORED else None
 
     def observe(self, mean: Tensor, var: Tensor) -> None:

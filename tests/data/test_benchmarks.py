@@ -105,7 +105,7 @@ def test_a_read_only_folder_works(tmp_path: Path) -> None:
 
 
 def test_errors_name_the_problem_of_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(GrassError, match=r"There is no folder .*nowhere to read zinc from\."):
+    with pytest.raises(GrassError, match=r"The folder .*nowhere for zinc does not exist\."):
         load_benchmark("zinc", tmp_path / "nowhere")
     with pytest.raises(GrassError, match=r"does not contain zinc: .*train\.pickle is missing\."):
         load_benchmark("zinc", tmp_path)

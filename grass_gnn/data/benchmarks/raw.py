@@ -262,7 +262,7 @@ class RawFiles:
     def find(self, folder: Path) -> Path:
         """The folder with all raw files, at or below the one that the user named."""
         if not folder.is_dir():
-            raise GrassError(f"There is no folder {folder} to read {self.name} from.")
+            raise GrassError(f"The folder {folder} for {self.name} does not exist.")
         direct = [folder, folder / "raw", folder / self.layout / "raw"]
         for place in direct:
             if self._missing(place) is None:

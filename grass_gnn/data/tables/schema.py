@@ -93,7 +93,7 @@ def find_smiles(table: Table, name: str | None) -> str:
         if column.lower() in SMILES_NAMES:
             return column
     raise GrassError(
-        f"Which column of {table.path} holds SMILES? Give --smiles; "
+        f"Which column of {table.path} contains SMILES? Use --smiles; "
         f"there are {', '.join(table.columns[:20])}."
     )
 
