@@ -548,12 +548,15 @@ class Multilabel(ProbabilityTask):
     def loss(
         self, prediction: Tensor, target: Tensor, smoothing: float, add_up: AddUp = alone
     ) -> Tensor:
-        """Binary cross-entropy; see :meth:`Task.loss`."""
+        """Binary cross-entropy, possibly weighted; see :meth:`Task.loss`."""
         target = target.view_as(prediction).to(prediction.dtype)
-        prediction, target, weight = _known(prediction, target)
-        smoothed = target * (1 - smoothing) + smoothing / 2
-        total = F.binary_cross_entropy_with_logits(prediction, smoothed, weight, reduction="sum")
-        return total / add_up(weight.sum())
+        given, known_target, weight = _known(prediction, target)
+        count = add_up(weight.sum())
+        if self.config.loss == "weighted-bce":
+            weight = weight * _known(label_weights(target, add_up), target)[0]
+        smoothed = known_target * (1 - smoothing) + smoothing / 2
+        total = F.binary_cross_entropy_with_logits(given, smoothed, weight, reduction="sum")
+        return total / count
 
     @staticmethod
     def activate(output: Tensor) -> Tensor:
@@ -713,6 +716,17 @@ def class_weights(target: Tensor, classes: int, add_up: AddUp = alone) -> Tensor
     # Not bincount, which waits for a GPU to find the largest class.
     counts = add_up(target.new_zeros(classes).index_add(0, target, torch.ones_like(target)))
     return (counts.sum() - counts) / counts.sum().clamp(min=1)
+
+
+def label_weights(target: Tensor, add_up: AddUp = alone) -> Tensor:
+    """N / 2N_c for each label of a batch [M, outputs], where N_c is how often its value occurs.
+
+    Both values of a label then have the same total weight; NaN where a label is missing.
+    """
+    true = add_up((target == 1).sum(dim=0))  # [outputs]
+    false = add_up((target == 0).sum(dim=0))
+    count = torch.where(target == 1, true, false).clamp(min=1)
+    return torch.where(target.isnan(), target, (true + false) / (2 * count))
 
 
 def _count(target: Tensor) -> Tensor:

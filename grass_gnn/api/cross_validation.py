@@ -180,7 +180,7 @@ def cross_validate(
         >>> cross_validate("own.csv", ["logS"], "runs/cv", folds=5).metrics  # doctest: +SKIP
     """
     spec, options = table_options(targets, options, fields)
-    if spec.split not in ("random", "scaffold"):
+    if spec.split not in ("random", "stratified", "scaffold"):
         raise GrassError(f"With folds, --split is random or scaffold, not {spec.split!r}.")
     if spec.val is not None or spec.test is not None:
         raise GrassError("Cross-validation uses a single table: leave out --val and --test.")

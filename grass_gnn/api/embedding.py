@@ -58,7 +58,10 @@ def embed_table(
     column = table.place(options.smiles or schema.smiles, "--smiles")
     numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
     reader = MoleculeReader(
-        schema.features, canonical_order=options.deterministic, max_atoms=options.max_atoms
+        schema.features,
+        canonical_order=options.deterministic,
+        max_atoms=options.max_atoms,
+        descriptors=schema.rdkit,
     )
     parts: dict[str, list[np.ndarray]] = {"embedding": [], "row": [], "atom": []}
     rows = failed = 0

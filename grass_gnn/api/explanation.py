@@ -61,7 +61,7 @@ def explain_table(
     names = [place for place in range(len(table.columns)) if place not in used][:1]
     rows = list(islice(table, limit))
     found: list[tuple[Row, Any, Explanation, str]] = []
-    reader = MoleculeReader(schema.features, drawings=True)
+    reader = MoleculeReader(schema.features, drawings=True, descriptors=schema.rdkit)
     with reporting(options.progress), ReadingPool(reader, workers=1) as pool:
         molecules = pool.read([row.cells[column] for row in rows])
         for done, (row, molecule) in enumerate(zip(rows, molecules, strict=True), 1):

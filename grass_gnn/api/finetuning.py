@@ -256,7 +256,7 @@ def finetune_table(
     for sentence in data.summary:
         logger.info(sentence)
     features = pretrained.source.config.input.model_copy(
-        update={"descriptors": len(data.schema.descriptors)}
+        update={"descriptors": data.schema.num_descriptors}
     )
     config = pretrained.choose_config(data.splits["train"], features, data.task, settings)
     logger.info(pretrained.describe(config))

@@ -315,7 +315,7 @@ def choose_table_config(
     data: TableData, config: GRASSConfig | None = None, settings: Mapping[str, Any] | None = None
 ) -> GRASSConfig:
     """:func:`choose_config` for a table."""
-    columns = {"descriptors": len(data.schema.descriptors)}
+    columns = {"descriptors": data.schema.num_descriptors}
     inputs = input_config(data.schema.features).model_copy(update=columns)
     return choose_config(data.splits["train"], inputs, data.task, config, settings)
 

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from grass_gnn.api.options import PredictOptions, check_names, with_fields
-from grass_gnn.data.tables.files import Row, Table, guard, open_table
+from grass_gnn.data.tables.files import OTHER_ENDINGS, Row, Table, guard, open_table
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import parse_descriptors
+from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_whole
 from grass_gnn.progress import report_progress, reporting
@@ -115,6 +116,8 @@ def predict_table(
     """
     check_names(fields, PredictOptions)
     options = with_fields(options or PredictOptions(), fields)
+    if (ending := Path(target).suffix.lower()) in (".parquet", *OTHER_ENDINGS):
+        raise GrassError(f"Predictions are written as CSV or TSV, not as {ending[1:]}: {target}.")
     models = [models] if isinstance(models, TrainedModel) else models
     if options.device is not None:
         models = [model.to(options.device) for model in models]
@@ -133,6 +136,7 @@ def predict_table(
         canonical_order=options.deterministic,
         fingerprints=ensemble.similarity is not None,
         max_atoms=options.max_atoms,
+        descriptors=schema.rdkit,
     )
     score = RunningScore(ensemble, table)
     rows = failed = warned = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import tomllib
 from pathlib import Path
@@ -259,6 +260,8 @@ def _gain(split: str, row: dict[str, Any], count: int) -> str:
     from grass_gnn.tasks import LOWER_IS_BETTER
 
     one, all_of_them = row["mean"], _averaged(row)[count]
+    if math.isnan(one) or math.isnan(all_of_them):
+        return f"{row['metric']} is undefined on {split}: all of its rows have the same target."
     gain = (one - all_of_them) if row["metric"] in LOWER_IS_BETTER else (all_of_them - one)
     share = f" ({abs(gain / one):.1%})" if one else ""
     return (

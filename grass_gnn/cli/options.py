@@ -193,7 +193,10 @@ def option_names(cls: type) -> list[str]:
 
 Run = Annotated[Path, typer.Argument(help=RUN_HELP, metavar="RUN")]
 Molecules = Annotated[
-    Path, typer.Argument(help="Table of molecules (CSV, TSV, Parquet).", metavar="TABLE")
+    Path,
+    typer.Argument(
+        help="Table of molecules (CSV, TSV, Excel, SDF, SMI, Parquet).", metavar="TABLE"
+    ),
 ]
 
 # Dataclasses whose fields are options.

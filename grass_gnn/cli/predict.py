@@ -72,3 +72,5 @@ def predict(
         err.print(f"{summary.calibration[0].upper()}{summary.calibration[1:]}.")
     for name, value in summary.scores.items():
         err.print(f"  {name} {value:.4f}")
+    if summary.scores:
+        err.print("(train and evaluate draw other rewirings: scores differ by their spread.)")

@@ -60,9 +60,10 @@ def train(
     source: Annotated[
         str,
         typer.Argument(
-            help="Table of molecules (CSV, TSV, Parquet), file of PyG graphs (.pt), preset, "
-            "configuration (TOML), or a table that comes with the package: solubility (1,267 "
-            "molecules, measured logS) or example (572 molecules, computed logP).",
+            help="Table of molecules (CSV, TSV, Excel, SDF, SMI, Parquet), file of PyG graphs "
+            "(.pt), preset, configuration (TOML), or a table that comes with the package: "
+            "solubility (1,267 molecules, measured logS) or example (572 molecules, "
+            "computed logP).",
             metavar="TABLE|GRAPHS|PRESET|CONFIG",
         ),
     ],

@@ -37,7 +37,10 @@ SHOWN = 10  # of the best trials
 def tune(
     molecules: Annotated[
         str,
-        typer.Argument(help="Table of molecules (CSV, TSV, Parquet), or example.", metavar="TABLE"),
+        typer.Argument(
+            help="Table of molecules (CSV, TSV, Excel, SDF, SMI, Parquet), or example.",
+            metavar="TABLE",
+        ),
     ],
     table: Table,
     search: Search,

@@ -201,14 +201,14 @@ class KindRules(NamedTuple):
 
 TASK_KINDS: dict[str, KindRules] = {
     "regression": KindRules(("l1", "mse"), ("mae", "rmse", "r2")),
-    "binary": KindRules(("bce",), ("auc", "ap", "accuracy", "f1"), max_outputs=1),
+    "binary": KindRules(("bce", "weighted-bce"), ("auc", "ap", "accuracy", "f1"), max_outputs=1),
     "classification": KindRules(
         ("cross-entropy", "weighted-cross-entropy"),
         ("accuracy", "class-accuracy", "f1"),
         min_outputs=2,
         may_be_missing=False,
     ),
-    "multilabel": KindRules(("bce",), ("ap", "auc", "accuracy", "f1")),
+    "multilabel": KindRules(("bce", "weighted-bce"), ("ap", "auc", "accuracy", "f1")),
 }
 """What each kind of task allows. What it computes is in :mod:`grass_gnn.tasks`."""
 
@@ -230,8 +230,12 @@ class TaskConfig(Section):
     outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)] = Field(
         1, description="Number of targets, classes or labels (binary: 1)."
     )
-    loss: Literal["l1", "mse", "cross-entropy", "weighted-cross-entropy", "bce"] = Field(
-        "l1", description="Training loss; must match the kind of task."
+    loss: Literal["l1", "mse", "cross-entropy", "weighted-cross-entropy", "bce", "weighted-bce"] = (
+        Field(
+            "l1",
+            description="Training loss; must match the kind of task. The weighted ones give rare "
+            "classes more weight, which makes their predicted probabilities too high.",
+        )
     )
     metric: Literal["mae", "rmse", "r2", "accuracy", "class-accuracy", "f1", "ap", "auc"] = Field(
         "mae",

@@ -20,7 +20,7 @@ from grass_gnn.data.batch import ADDED_EDGE, GraphBatch, as_data, batch_from_dat
 from grass_gnn.encoding import make_encoding
 from grass_gnn.nn.attention import LayerStack
 from grass_gnn.nn.init import init_linear, uniform_
-from grass_gnn.nn.norm import AveragingNorm, InputNorm, limit_inputs
+from grass_gnn.nn.norm import AveragingNorm, DescriptorNorm, InputNorm, limit_inputs
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -96,7 +96,8 @@ edge_channels=[4], level='graph')
         )
         self.layers = LayerStack(config.model)
         self.pooling = GraphPooling(config.model.pooling) if level == "graph" else None
-        self.descriptors = InputNorm(config.input.descriptors) if config.input.descriptors else None
+        columns = config.input.descriptors
+        self.descriptors = DescriptorNorm(columns) if columns else None
         width = (dim if level == "node" else 3 * dim) + config.input.descriptors
         self.head = TaskHead(width, config.task.outputs, config.model.head_hidden)
         self.register_buffer("target_scale", torch.tensor(config.task.target_scale))
@@ -455,12 +456,15 @@ def compile_model(model: nn.Module) -> None:
 
 
 def build_model(config: GRASSConfig, data: PreparedData, seed: int) -> GRASS | Baseline:
-    """A new model for a dataset: seeded weights, and pooling scales from its training set."""
+    """A new model for a dataset: seeded weights, and constants from its training set."""
     torch.manual_seed(seed)
     model = make_model(config)
     nodes, edges, pairs = astuple(data.statistics)
     if not isinstance(model, GRASS):
         model.mean_nodes.fill_(nodes)
-    elif model.pooling is not None:
+        return model
+    if model.pooling is not None:
         model.pooling.set_scales(nodes, edges, config.rewiring.added_edges(nodes, pairs))
+    if model.descriptors is not None:
+        model.descriptors.fit(data.train.tensors["descriptors"])
     return model

@@ -250,6 +250,77 @@ class InputNorm(AveragingNorm):
         return normalised.clamp(-self.limit, self.limit) if self.limit else normalised
 
 
+_LINEAR, _LOGARITHM = 1, 2  # how DescriptorNorm treats a column; 0: not fitted
+_RANGE = 6.0  # most standard deviations between two training values of a column
+
+
+class DescriptorNorm(InputNorm):
+    """Standardises descriptors by fixed statistics of the training set, in training as well.
+
+    The moments of a batch would change the meaning of a value from batch to batch: a functional
+    group that few molecules contain is constant in most batches, and many deviations away from the
+    mean in the others. Here, columns with long tails are replaced by sign(v) log(1 + |v|), and the
+    standard deviation of a column is at least a sixth of its range, so that no training value is
+    more than six deviations away from the mean; :attr:`InputNorm.limit` bounds other values.
+
+    Unless :meth:`fit` was called, batches are averaged as by :class:`InputNorm`; models of earlier
+    versions are of this kind.
+    """
+
+    scaling: Tensor  # [d] int8
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.register_buffer("scaling", torch.zeros(dim, dtype=torch.int8))
+
+    def reset_parameters(self) -> None:
+        """Forget the training set."""
+        super().reset_parameters()
+        self.scaling.zero_()
+        self.frozen = False
+
+    @torch.no_grad()
+    def fit(self, values: Tensor) -> None:
+        """Take over the statistics of training values [M, d]."""
+        plain = values.double()
+        logs = _signed_log(plain)
+        mean, std, reach = _column_statistics(plain)
+        log_mean, log_std, log_reach = _column_statistics(logs)
+        long_tails = (reach > _RANGE) & (log_reach < reach)
+        self.scaling.copy_(torch.where(long_tails, _LOGARITHM, _LINEAR))
+        self.mean.copy_(torch.where(long_tails, log_mean, mean))
+        self.var.copy_(torch.where(long_tails, log_std, std).square())
+        self.num_batches.fill_(1)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at the statistics again, after they were set from outside."""
+        super().refresh()
+        self.frozen = self.scaling.device.type != "meta" and bool((self.scaling > 0).any())
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Normalise rows [M, d]."""
+        return super().forward(torch.where(self.scaling == _LOGARITHM, _signed_log(v), v))
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        state_dict.setdefault(prefix + "scaling", torch.zeros_like(self.scaling))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def _signed_log(v: Tensor) -> Tensor:
+    return v.sign() * v.abs().log1p()
+
+
+def _column_statistics(v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, floored deviation and largest deviation in plain ones, of each column [d] each."""
+    mean, low, high = v.mean(dim=0), v.amin(dim=0), v.amax(dim=0)
+    std = v.std(dim=0, unbiased=False)
+    reach = torch.maximum(high - mean, mean - low) / std.clamp(min=ZERO_DEVIATION)
+    return mean, torch.maximum(std, (high - low) / _RANGE), reach
+
+
 def limit_inputs(model: nn.Module, limit: float) -> None:
     """Clip the output of a model's input norms to ``limit`` standard deviations."""
     for module in model.modules():

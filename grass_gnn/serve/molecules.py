@@ -19,7 +19,7 @@ from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.files import Row, guard, open_table, shorten
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
-from grass_gnn.data.tables.schema import SMILES_NAMES, TableSchema, parse_descriptors
+from grass_gnn.data.tables.schema import TableSchema, find_molecules, parse_descriptors
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.explain import explain_packed, molecule_svg, plain_molecule_svg
 from grass_gnn.evaluation.trained import TrainedModel
@@ -94,7 +94,7 @@ class Sheet:
 def _smiles_column(columns: list[str], schema: TableSchema) -> int | None:
     if schema.smiles in columns:
         return columns.index(schema.smiles)
-    return next((i for i, name in enumerate(columns) if name.lower() in SMILES_NAMES), None)
+    return find_molecules(columns)
 
 
 def _line_rows(lines: list[str], schema: TableSchema) -> tuple[list[str], list[Row]]:
@@ -157,7 +157,11 @@ class MoleculeView:
         similar = self.ensemble.similarity is not None
         # Molecules are parsed and drawn in a worker process, so that a crash of RDKit ends only it.
         reader = MoleculeReader(
-            self.schema.features, True, fingerprints=similar, max_atoms=limits.atoms
+            self.schema.features,
+            True,
+            fingerprints=similar,
+            max_atoms=limits.atoms,
+            descriptors=self.schema.rdkit,
         )
         self._pool = ReadingPool(reader, workers=1)
         self._drawing_pool = ReadingPool(replace(reader, drawings=True), workers=1)

@@ -53,7 +53,7 @@ def test_it_is_reproducible_and_stays_small(table, monkeypatch):
     data = read_tables(table, TableSpec(("carbons",)), workers=0)
     first, again = (forest_baseline(data, 3, workers=0) for _ in range(2))
     assert first.test == again.test
-    monkeypatch.setattr(baseline, "_MOST_TRAIN", 20)
+    monkeypatch.setattr(baseline, "_MOST_NUMBERS", 20)
     monkeypatch.setattr(baseline, "_FEW", 10)
     limited = forest_baseline(data, workers=0)
     assert limited.rows == 20

@@ -20,6 +20,7 @@ from grass_gnn.config import TaskConfig
 from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import read_scaffolds
+from grass_gnn.data.tables.remarks import RARE, remarks
 from grass_gnn.data.tables.schema import ReadRows, TableRow, TableSchema, read_rows
 from grass_gnn.data.tables.spec import DEFAULT_SHARES, SPLITS, TableSpec
 from grass_gnn.errors import GrassError
@@ -75,7 +76,7 @@ def read_tables(
         workers: Processes that parse SMILES.
     """
     read = read_rows(path, spec, workers)
-    return in_splits(read, _split(read.rows, spec, seed))
+    return in_splits(read, _split(read, spec, seed))
 
 
 def in_splits(read: ReadRows, rows: list[TableRow]) -> TableData:
@@ -92,11 +93,12 @@ def in_splits(read: ReadRows, rows: list[TableRow]) -> TableData:
             fingerprints.append(molecule.fingerprint)
     shared = [(name, same) for name, same in seen.items() if len({r.split for r in same}) > 1]
     data = TableData(splits, read.schema, read.task, rows, np.stack(fingerprints), shared, [])
-    return replace(data, summary=_summary(data, read.sentence))
+    return replace(data, summary=_summary(data, read.sentence) + remarks(read, rows))
 
 
-def _split(rows: list[TableRow], spec: TableSpec, seed: int) -> list[TableRow]:
+def _split(read: ReadRows, spec: TableSpec, seed: int) -> list[TableRow]:
     """Assign a split to every usable row."""
+    rows = read.rows
     if spec.split_column is not None:
         parts = named_split([row.split or "" for row in rows])
         unknown = "the split column contains none of train, val and test"
@@ -111,13 +113,25 @@ def _split(rows: list[TableRow], spec: TableSpec, seed: int) -> list[TableRow]:
     if spec.split == "scaffold":
         drawn = scaffold_split(read_scaffolds([rows[n].smiles for n in unassigned]), shares)
     else:
-        drawn = random_split(
-            len(unassigned), shares, seed if spec.split_seed is None else spec.split_seed
-        )
+        seed = seed if spec.split_seed is None else spec.split_seed
+        labels = _stratified_by(read, unassigned, spec.split == "stratified")
+        drawn = random_split(len(unassigned), shares, seed, labels)
     assigned = list(rows)
     for number, part in zip(unassigned, drawn, strict=True):
         assigned[number] = replace(rows[number], split=part)
     return assigned
+
+
+def _stratified_by(read: ReadRows, rows: Sequence[int], asked: bool) -> list[float] | None:
+    """The class of each of these rows, if the split is to be stratified; else None.
+
+    It is if a class is rare: validation and test set would otherwise miss it by chance.
+    """
+    if make_task(read.task).cells != "classes" or not rows:
+        return None
+    labels = [read.values[number][0][0] for number in rows]
+    rarest = min(labels.count(label) for label in set(labels))
+    return labels if asked or rarest < RARE * len(labels) else None
 
 
 def _graph(
@@ -131,6 +145,8 @@ def _graph(
 def _summary(data: TableData, task: str) -> list[str]:
     sizes = ", ".join(f"{len(graphs):,} {name}" for name, graphs in data.splits.items())
     sentences = [task, f"Rows: {sizes}."]
+    if data.schema.rdkit:
+        sentences.append(f"Descriptors: {len(data.schema.rdkit)} of RDKit.")
     if data.skipped:
         count = len(data.skipped)
         sentences.append(
@@ -156,13 +172,41 @@ def csv_text(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def random_split(count: int, shares: Sequence[float] = DEFAULT_SHARES, seed: int = 0) -> list[str]:
-    """Assign a random split to each of ``count`` rows."""
+def random_split(
+    count: int,
+    shares: Sequence[float] = DEFAULT_SHARES,
+    seed: int = 0,
+    labels: Sequence[float] | None = None,
+) -> list[str]:
+    """Assign a random split to each of ``count`` rows.
+
+    Args:
+        count: Number of rows.
+        shares: Shares of training, validation and test.
+        seed: Random seed.
+        labels: The class of each row: each class is then split on its own.
+    """
+    if labels is not None:
+        return _stratified_split(labels, shares, seed)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     assigned = [""] * count
     for split, members in zip(SPLITS, _cut(order, _sizes(count, shares)), strict=True):
         for member in members:
             assigned[member] = split
+    return assigned
+
+
+def _stratified_split(labels: Sequence[float], shares: Sequence[float], seed: int) -> list[str]:
+    """Split each class on its own; training and test come first if a class has few rows."""
+    few = ["train", *(SPLITS[place] for place in (2, 1) if shares[place]), "train", "train"]
+    assigned = [""] * len(labels)
+    for label in sorted(set(labels)):
+        places = [place for place, own in enumerate(labels) if own == label]
+        drawn = random_split(len(places), shares, seed)
+        if len(places) < len(few):
+            drawn = few[: len(places)]
+        for place, split in zip(places, drawn, strict=True):
+            assigned[place] = split
     return assigned
 
 

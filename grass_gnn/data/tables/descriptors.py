@@ -6,9 +6,8 @@ are computed in the processes that read molecules.
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +23,7 @@ _LEFT_OUT = ("Ipc", "AvgIpc")
 # The time for these grows with the third power: seconds for 950 atoms.
 _SLOW = ("BCUT2D_", "EStateIndex", "EState_VSA", "VSA_EState", "BertzCT", "BalabanJ")
 _SLOW_ATOMS = 300
+_LARGEST = 1e30  # within float32
 
 
 def descriptor_names() -> list[str]:
@@ -31,7 +31,7 @@ def descriptor_names() -> list[str]:
     return list(_functions())
 
 
-def check_descriptor_names(names: Sequence[str]) -> None:
+def check_descriptor_names(names: Iterable[str]) -> None:
     """Raise unless the installed RDKit can compute all these descriptors."""
     if missing := [name for name in names if name not in _functions()]:
         import rdkit
@@ -42,14 +42,16 @@ def check_descriptor_names(names: Sequence[str]) -> None:
         )
 
 
-def compute_descriptors(mol: Any, names: Sequence[str]) -> np.ndarray:
-    """Descriptors of an RDKit molecule [names]; NaN where RDKit finds no finite value.
+def compute_descriptors(mol: Any, names: Mapping[str, float]) -> np.ndarray:
+    """Descriptors of an RDKit molecule [names], or the given values where RDKit finds none.
 
     Partial charges, for example, are not defined for metals. Descriptors whose time grows with the
-    third power of the number of atoms are NaN for molecules of more than 300 atoms.
+    third power of the number of atoms are not computed for molecules of more than 300 atoms.
     """
+    if not names:
+        return np.empty(0)
     functions, large = _functions(), mol.GetNumAtoms() > _SLOW_ATOMS
-    values = np.full(len(names), math.nan)
+    values = np.array(list(names.values()))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for place, name in enumerate(names):
@@ -59,9 +61,24 @@ def compute_descriptors(mol: Any, names: Sequence[str]) -> np.ndarray:
                 value = float(functions[name](mol))
             except Exception:  # RDKit's errors have many classes
                 continue
-            if math.isfinite(value):
+            if abs(value) < _LARGEST:  # False for NaN
                 values[place] = value
     return values
+
+
+def choose_descriptors(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which descriptors to keep of a table's molecules, and their medians.
+
+    Those that are the same for all molecules, or undefined for more than half, are left out.
+
+    Args:
+        values: Descriptors of the molecules [rows, descriptors]; NaN where undefined.
+    """
+    known = np.isfinite(values)
+    low = np.where(known, values, np.inf).min(axis=0)
+    high = np.where(known, values, -np.inf).max(axis=0)
+    kept = np.flatnonzero((2 * known.sum(axis=0) > len(values)) & (low < high))
+    return kept, np.nanmedian(values[:, kept], axis=0)
 
 
 def morgan_counts(mol: Any) -> np.ndarray:

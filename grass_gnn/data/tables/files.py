@@ -1,4 +1,4 @@
-"""Tables of molecules: CSV, TSV and Parquet files, read row by row.
+"""Tables of molecules, read row by row: CSV, TSV and Parquet here, others in ``formats.py``.
 
 Tables are untrusted: an unreadable row gets an error message and does not affect others, memory is
 bounded whatever a file contains, and no cell we write can be evaluated as a formula.
@@ -15,8 +15,9 @@ import re
 import sys
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,7 +139,14 @@ def split_cells(text: str, delimiter: str) -> list[str] | None:
 
 
 _TEXT_TYPES = ("string", "large_string", "binary", "large_binary")
-TABLE_ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".csv.gz", ".tsv.gz", ".txt.gz")
+_TEXT_ENDINGS = (".csv", ".tsv", ".txt")
+OTHER_ENDINGS = (".xlsx", ".xlsm", ".sdf", ".sd", ".mol", ".smi", ".smiles", ".ism")
+TABLE_ENDINGS = (
+    *_TEXT_ENDINGS,
+    *OTHER_ENDINGS,
+    ".parquet",
+    *(f"{ending}.gz" for ending in (*_TEXT_ENDINGS, *OTHER_ENDINGS[2:])),
+)
 # Cells that mean "no value", in lower case.
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 
@@ -170,11 +178,12 @@ class Table:
 
     path: Path
     columns: list[str]
-    delimiter: str | None  # None: Parquet
+    delimiter: str | None  # of text files; None: another format
+    read: Callable[[], Iterator[Row]] | None = None  # reads the rows of another format
 
     def __iter__(self) -> Iterator[Row]:
         try:
-            yield from _parquet_rows(self.path) if self.delimiter is None else self._text_rows()
+            yield from self._text_rows() if self.read is None else self.read()
         except _DAMAGES as error:  # such as an incomplete download
             raise GrassError(f"The file {self.path} is damaged: {first_line(error)}.") from None
 
@@ -230,7 +239,17 @@ def open_table(path: str | Path) -> Table:
         raise GrassError(f"There is no file {path}.")
     name = path.name.lower()
     if name.endswith(".parquet"):
-        return Table(path, _parquet_file(path).schema_arrow.names, None)
+        return Table(
+            path, _parquet_file(path).schema_arrow.names, None, partial(_parquet_rows, path)
+        )
+    ending = Path(name.removesuffix(".gz")).suffix
+    if ending in OTHER_ENDINGS:
+        from grass_gnn.data.tables.formats import FORMATS
+
+        try:
+            return FORMATS[ending](path)
+        except _DAMAGES as error:
+            raise GrassError(f"The file {path} cannot be read: {first_line(error)}.") from None
     try:
         with open_text(path) as file:
             header = next(text_lines(file), "")

@@ -13,17 +13,22 @@ This module imports neither torch nor pydantic, so that the processes of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from grass_gnn.data.tables.descriptors import compute_descriptors, morgan_counts
+from grass_gnn.data.tables.descriptors import (
+    check_descriptor_names,
+    compute_descriptors,
+    morgan_counts,
+)
 from grass_gnn.errors import GrassError
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch_geometric.data import Data
 
     from grass_gnn.config import InputConfig
@@ -242,7 +247,11 @@ class Molecule(NamedTuple):
         return Chem.Mol(binary)
 
     def checked(self, numbers: Sequence[float] = ()) -> CheckedGraph:
-        """The graph, ready to be packed: its features are valid by construction."""
+        """The graph, ready to be packed: its features are valid by construction.
+
+        Args:
+            numbers: Descriptors from the columns of a table; those of RDKit follow.
+        """
         import torch
 
         from grass_gnn.data.checking import CheckedGraph
@@ -254,18 +263,23 @@ class Molecule(NamedTuple):
             edge_attr=torch.from_numpy(self.edge_attr),
             y=None,
             weight=None,
-            descriptors=torch.tensor([list(numbers)]) if len(numbers) else None,  # [1, columns]
+            descriptors=self._descriptors(numbers),
             masks={},
         )
 
     def with_descriptors(self, numbers: Sequence[float]) -> Data:
-        """The graph as a PyG ``Data``, with the molecule's descriptors if there are any."""
+        """The graph as a PyG ``Data``, with descriptors as in :meth:`checked`."""
+        data, descriptors = self.data, self._descriptors(numbers)
+        if descriptors is not None:
+            data.descriptors = descriptors
+        return data
+
+    def _descriptors(self, numbers: Sequence[float]) -> Tensor | None:
+        """The descriptors of a table's columns and those of RDKit [1, columns], if any."""
         import torch
 
-        data = self.data
-        if len(numbers):
-            data.descriptors = torch.tensor([list(numbers)])  # [1, columns]
-        return data
+        both = [*numbers, *self.descriptors.tolist()]
+        return torch.tensor([both]) if both else None
 
 
 @dataclass(frozen=True)
@@ -280,7 +294,8 @@ class MoleculeReader:
         fingerprints: Compute Morgan fingerprints.
         max_atoms: Reject larger molecules.
         drawings: Compute 2D coordinates.
-        descriptors: Names of RDKit descriptors to compute.
+        descriptors: RDKit descriptors to compute, each with the value to use where RDKit finds
+            none.
         counts: Compute Morgan counts.
         scaffolds: Compute Bemis–Murcko scaffolds.
     """
@@ -291,9 +306,10 @@ class MoleculeReader:
     fingerprints: bool = False
     max_atoms: int = MAX_ATOMS
     drawings: bool = False
-    descriptors: tuple[str, ...] = ()
+    descriptors: Mapping[str, float] = field(default_factory=dict)
     counts: bool = False
     scaffolds: bool = False
+    longest: ClassVar[int] = MAX_SMILES  # characters of a text
 
     def __post_init__(self) -> None:
         require_rdkit()
@@ -301,6 +317,7 @@ class MoleculeReader:
             raise GrassError(
                 f"Features must be one of {', '.join(FEATURES)}, not {self.features!r}."
             )
+        check_descriptor_names(self.descriptors)
 
     def __call__(self, smiles: str) -> Molecule:
         """Read one molecule in this process, which a crash of RDKit would end.
@@ -321,7 +338,7 @@ class MoleculeReader:
             else:
                 x, ends, kinds, note = ogb_graph(mol, cip=self.features == "ogb-cip")
             drawing = _with_coordinates(mol) if self.drawings else b""
-            numbers = compute_descriptors(mol, self.descriptors) if self.descriptors else _NOTHING
+            numbers = compute_descriptors(mol, self.descriptors)
             counts = morgan_counts(mol) if self.counts else _NOTHING
             scaffold = _scaffold(mol) if self.scaffolds else ""
         if self.canonical_order:  # bonds too: the order of a sum changes its rounding
@@ -361,17 +378,19 @@ def require_rdkit() -> None:
 
 
 def parse(smiles: str, max_atoms: int = MAX_ATOMS) -> Any:
-    """Parse a SMILES with RDKit, after cheap checks.
+    """Parse a SMILES or InChI with RDKit, after cheap checks.
 
-    The text is an ASCII SMILES, optionally followed by a space and a CXSMILES extension between
-    vertical bars. Any other text after a space is rejected rather than ignored: ``"C C"`` is not
-    methane.
+    The text is an InChI, or an ASCII SMILES, optionally followed by a space and a CXSMILES
+    extension between vertical bars. Any other text after a space is rejected rather than ignored:
+    ``"C C"`` is not methane.
 
     Raises:
         UnreadableMolecule: The text is not a molecule, or the molecule is too large.
     """
     smiles = smiles.strip()
     check_text(smiles)
+    if smiles.startswith("InChI="):
+        return _parse_inchi(smiles, max_atoms)
     # Sanitisation may take minutes, or crash, on graphs that are not realistic molecules. Ordinary
     # SMILES have too few ring-closure digits for that, so they are parsed only once.
     if len(smiles) > max_atoms or sum(map(smiles.count, "0123456789")) > 2 * _RINGS_OF_ANY:
@@ -412,6 +431,11 @@ def _check_structure(smiles: str, max_atoms: int) -> None:
     mol = Chem.MolFromSmiles(smiles, sanitize=False)
     if mol is None:
         raise UnreadableMolecule("the SMILES is not valid")
+    _check_size(mol, max_atoms)
+
+
+def _check_size(mol: Any, max_atoms: int) -> None:
+    """Reject a molecule that was not sanitised, if it has too many atoms or rings."""
     hydrogens = sum(atom.GetAtomicNum() == 1 for atom in _atoms(mol))  # most will be removed
     atoms = mol.GetNumAtoms() - hydrogens
     if atoms > max_atoms:
@@ -420,6 +444,48 @@ def _check_structure(smiles: str, max_atoms: int) -> None:
     most = min(MAX_RINGS, int(_RINGS_OF_ANY + _RINGS_PER_ATOM * atoms))
     if rings > most:
         raise UnreadableMolecule(f"{rings:,} rings in {atoms:,} atoms exceed the limit of {most:,}")
+
+
+def _parse_inchi(inchi: str, max_atoms: int) -> Any:
+    """Parse an InChI that passed :func:`check_text`."""
+    raw = Chem.MolFromInchi(inchi, sanitize=False, removeHs=False)
+    if raw is None:
+        raise UnreadableMolecule("the InChI is not valid")
+    _check_size(raw, max_atoms)
+    mol = Chem.MolFromInchi(inchi)
+    if mol is None or mol.GetNumAtoms() == 0:
+        raise UnreadableMolecule("the InChI is not a molecule that RDKit accepts")
+    return mol
+
+
+@dataclass(frozen=True)
+class MolBlockReader:
+    """Reads the structures of SDF files (V2000 and V3000) and writes them as SMILES."""
+
+    max_atoms: int = MAX_ATOMS
+    longest: int = 400_000  # characters; a structure of 999 atoms takes a third of that
+
+    def __post_init__(self) -> None:
+        require_rdkit()
+
+    def try_read(self, block: str) -> tuple[str] | str:
+        """The SMILES of a structure, in a tuple; or an error message."""
+        with rdBase.BlockLogs():
+            try:
+                raw = Chem.MolFromMolBlock(block, sanitize=False, removeHs=False)
+                if raw is None:
+                    return "the structure is not valid"
+                _check_size(raw, self.max_atoms)
+                mol = Chem.MolFromMolBlock(block)
+                if mol is None:
+                    return "RDKit does not accept the structure"
+                if mol.GetNumAtoms() == 0:
+                    return "the structure has no atoms"
+                return (Chem.MolToSmiles(mol),)
+            except UnreadableMolecule as reason:
+                return str(reason)
+            except Exception as error:  # RDKit's errors have many classes
+                return f"RDKit cannot read the structure ({type(error).__name__})"
 
 
 def in_canonical_order(mol: Any) -> Any:

@@ -21,9 +21,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, Self
+from typing import IO, Any, Generic, Protocol, Self, TypeVar
 
-from grass_gnn.data.tables.molecules import MAX_SMILES, Molecule, MoleculeReader
+from grass_gnn.data.tables.molecules import MoleculeReader
 from grass_gnn.errors import GrassError
 
 CPU_SECONDS = 1.5  # for one molecule; ordinary ones take milliseconds
@@ -37,7 +37,21 @@ _START = (
 )
 
 
-class ReadingPool:
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Reader(Protocol[T_co]):
+    """Reads texts that may crash it; it is sent to the workers."""
+
+    @property
+    def longest(self) -> int:
+        """Longer texts are not sent to a worker, because they are rejected for their length."""
+
+    def try_read(self, text: str, /) -> T_co | str:
+        """What the text says, or an error message."""
+
+
+class ReadingPool(Generic[T_co]):
     """Worker processes that read molecules.
 
     Workers are started with the first molecules, and replaced when they end.
@@ -48,7 +62,7 @@ class ReadingPool:
             because molecules are never read in this process.
     """
 
-    def __init__(self, reader: MoleculeReader, workers: int | None = None) -> None:
+    def __init__(self, reader: Reader[T_co], workers: int | None = None) -> None:
         self.reader = reader
         self.workers = (os.cpu_count() or 1) if workers is None else max(workers, 1)
         self._idle: list[_Worker] = []
@@ -57,7 +71,7 @@ class ReadingPool:
         # One thread for each worker: it sends a chunk and waits for the answer.
         self._threads = ThreadPoolExecutor(self.workers, "reading")
 
-    def read(self, smiles: Sequence[str]) -> Iterator[Molecule | str]:
+    def read(self, smiles: Sequence[str]) -> Iterator[T_co | str]:
         """Molecules, or the reasons why they cannot be read, in order.
 
         Reading starts at once and continues while the caller is busy with other things.
@@ -82,12 +96,12 @@ class ReadingPool:
     def __exit__(self, *problem: object) -> None:
         self.close()
 
-    def _read_chunk(self, smiles: Sequence[str]) -> list[Molecule | str]:
+    def _read_chunk(self, smiles: Sequence[str]) -> list[T_co | str]:
         # Texts that are too long are not sent.
-        found: list[Molecule | str] = [
-            self.reader.try_read(text) if len(text) > MAX_SMILES else "" for text in smiles
+        found: list[T_co | str] = [
+            self.reader.try_read(text) if len(text) > self.reader.longest else "" for text in smiles
         ]
-        left = [place for place, text in enumerate(smiles) if len(text) <= MAX_SMILES]
+        left = [place for place, text in enumerate(smiles) if len(text) <= self.reader.longest]
         lost = 0  # workers in a row that ended before they had looked at a molecule
         while left:
             if self._closed:
@@ -132,7 +146,7 @@ def read_scaffolds(smiles: Sequence[str], workers: int | None = None) -> list[st
 class _Worker:
     """A worker process, seen from its parent."""
 
-    def __init__(self, reader: MoleculeReader) -> None:
+    def __init__(self, reader: Reader[Any]) -> None:
         self.process: subprocess.Popen[bytes] = subprocess.Popen(
             # Isolated (-I): nothing is imported from the current folder before sys.path is set.
             [sys.executable, "-I", "-c", _START],
@@ -149,7 +163,7 @@ class _Worker:
         assert self.process.stdin is not None
         return self.process.stdin
 
-    def ask(self, smiles: list[str]) -> tuple[int, list[Molecule | str] | None]:
+    def ask(self, smiles: list[str]) -> tuple[int, list[Any] | None]:
         """Number of molecules started, and the answers; None if the worker ended.
 
         The worker writes one byte before each molecule, and the answers at the end.
@@ -207,7 +221,7 @@ def work() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, args=[os.getppid()], daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError):
-        reader: MoleculeReader = _receive(questions)
+        reader: Reader[Any] = _receive(questions)
         reader.try_read("CCO")  # so that initialising RDKit does not count as time of a molecule
         _limit_memory()
         while True:

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import Field, ValidationError
 
 from grass_gnn.config import Section, TaskConfig
+from grass_gnn.data.tables.descriptors import choose_descriptors, descriptor_names
 from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number, shorten
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
-from grass_gnn.data.tables.spec import TableSpec
+from grass_gnn.data.tables.spec import COMPUTED, TableSpec
 from grass_gnn.errors import DataError, GrassError
 from grass_gnn.progress import report_progress
 from grass_gnn.tasks import TASKS, TargetColumn, Task, kind_of_columns, make_task
 
-SMILES_NAMES = ("smiles", "canonical_smiles", "smi", "mol", "structure")
+# Names of columns with molecules, without capitals, spaces and punctuation; InChI comes second.
+_SMILES_NAMES = (
+    *("smiles", "canonicalsmiles", "isomericsmiles", "standardsmiles", "rdkitsmiles"),
+    *("smilesstring", "smi", "mol", "molecule", "structure"),
+)
+_INCHI_NAMES = ("inchi", "standardinchi", "inchistring")
+_MOST_CLASSES = 0.5  # classes as a share of the rows, above which the column holds no classes
+_NUMBER_AND_UNIT = re.compile(r"[<>=~≈]{0,2}\s*[-+]?\d[\d.]*(?:[eE][-+]?\d+)?\s*[^\d\s].{0,20}")
 _YES = {"1", "1.0", "true", "yes"}
 _NO = {"0", "0.0", "false", "no"}
 
@@ -33,10 +43,18 @@ class TableSchema(Section):
     smiles: str
     targets: list[str]
     features: str = "ogb"
-    descriptors: list[str] = Field(default_factory=list)
+    descriptors: list[str] = Field(default_factory=list)  # columns of the table
+    rdkit: dict[str, float] = Field(
+        default_factory=dict
+    )  # RDKit descriptors, each with its median, used where RDKit finds no value
     classes: list[str] = Field(
         default_factory=list
     )  # names of the classes, in the order of their numbers
+
+    @property
+    def num_descriptors(self) -> int:
+        """Number of descriptors of a molecule: columns of the table, then those of RDKit."""
+        return len(self.descriptors) + len(self.rdkit)
 
     @classmethod
     def from_card(cls, card: Mapping[str, Any]) -> TableSchema | None:
@@ -89,13 +107,27 @@ def find_smiles(table: Table, name: str | None) -> str:
     if name is not None:
         table.place(name, "--smiles")
         return name
-    for column in table.columns:
-        if column.lower() in SMILES_NAMES:
-            return column
+    if (place := find_molecules(table.columns)) is not None:
+        return table.columns[place]
     raise GrassError(
         f"Which column of {table.path} contains SMILES? Use --smiles; "
         f"there are {', '.join(table.columns[:20])}."
     )
+
+
+def find_molecules(columns: Sequence[str]) -> int | None:
+    """Index of the column whose name says that it holds SMILES, or else InChI; None without one.
+
+    Capitals, spaces and punctuation do not matter ("Canonical SMILES"). If no name is known, the
+    only one that contains "smiles" will do.
+    """
+    plain = [re.sub(r"[\W_]", "", name.lower()) for name in columns]
+    for known in (_SMILES_NAMES, _INCHI_NAMES):
+        for place, name in enumerate(plain):
+            if name in known:
+                return place
+    similar = [place for place, name in enumerate(plain) if "smiles" in name]
+    return similar[0] if len(similar) == 1 else None
 
 
 def infer_task(
@@ -127,11 +159,29 @@ def infer_task(
             raise GrassError(f"A {found.name} task has one target column, not {len(facts)}.")
         (column,) = facts.values()
         classes = sorted(column.distinct, key=_order)
+        ((name, cells),) = known.items()
+        _check_repeated(name, cells, classes)
         found.check_classes(classes)
     outputs = found.count_outputs(len(columns), len(classes))
     missing = len(columns) > 1 and any(_is_missing(c) for cells in columns.values() for c in cells)
     task = TaskConfig.model_validate(found.default_settings(outputs, missing))
     return task, classes, f"Task: {make_task(task).summary} ({said})."
+
+
+def _check_repeated(name: str, cells: Sequence[str], classes: Sequence[str]) -> None:
+    """Raise if nearly every value is a class of its own, so that there is nothing to learn."""
+    if len(cells) < 10 or len(classes) <= _MOST_CLASSES * len(cells):
+        return
+    example = shorten(cells[0])
+    if 2 * sum(bool(_NUMBER_AND_UNIT.fullmatch(cell)) for cell in cells) > len(cells):
+        raise DataError(
+            f"The target {name!r} holds numbers with text, such as {example}: keep the numbers "
+            "only, and leave out rows that have a bound instead of a value."
+        )
+    raise DataError(
+        f"The target {name!r} has {len(classes):,} different texts in {len(cells):,} rows, such as "
+        f"{example}: identifiers cannot be predicted. Choose another --target."
+    )
 
 
 def _target_column(cells: Sequence[str]) -> TargetColumn:
@@ -227,15 +277,17 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
     if not spec.targets:
         columns = ", ".join(table.columns[:20])
         raise GrassError(f"Which column should be predicted? Use --target; columns: {columns}.")
-    leaking = [name for name in spec.descriptors if name in spec.targets]
+    columns = [name for name in spec.descriptors if name != COMPUTED]
+    computed = dict.fromkeys(descriptor_names(), math.nan) if COMPUTED in spec.descriptors else {}
+    leaking = [name for name in columns if name in spec.targets]
     if leaking:
         raise DataError(f"The target {leaking[0]!r} cannot also be a descriptor (--descriptors).")
     schema = TableSchema(
         smiles=find_smiles(table, spec.smiles),
         targets=list(spec.targets),
         features=spec.features,
-        descriptors=list(spec.descriptors),
-    )
+        descriptors=columns,
+    ).model_copy(update={"rdkit": computed})  # medians are known when the molecules are read
     rows = _cells(table, schema, spec.split_column, None)
     for file, split in ((spec.val, "val"), (spec.test, "test")):
         if file is not None:
@@ -248,6 +300,8 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
     schema = schema.model_copy(update={"classes": classes})
     read = _read(rows, schema, task, sentence, workers)
     _check_problems(read.rows, spec.bad_rows, Path(path))
+    if computed:
+        read = _with_chosen_descriptors(read)
     _warn_of_constants(read)
     return read
 
@@ -259,6 +313,22 @@ def _warn_of_constants(read: ReadRows) -> None:
         known = {value for value in values if not math.isnan(value)}
         if len(known) == 1:
             logger.warning("The target %r has the value %g in all rows.", name, known.pop())
+
+
+def _with_chosen_descriptors(read: ReadRows) -> ReadRows:
+    """Drop RDKit descriptors that say nothing about these molecules, and fill gaps."""
+    found = [molecule.descriptors for molecule in read.molecules if molecule is not None]
+    kept, median = choose_descriptors(np.stack(found))
+    molecules: list[Molecule | None] = []
+    for molecule in read.molecules:
+        if molecule is not None:
+            own = molecule.descriptors[kept]
+            molecule = molecule._replace(descriptors=np.where(np.isnan(own), median, own))
+        molecules.append(molecule)
+    names = [list(read.schema.rdkit)[place] for place in kept]
+    rdkit = dict(zip(names, median.tolist(), strict=True))
+    schema = read.schema.model_copy(update={"rdkit": rdkit})
+    return replace(read, molecules=molecules, schema=schema)
 
 
 def read_known_rows(path: str | Path, schema: TableSchema, task: TaskConfig) -> ReadRows:
@@ -314,7 +384,9 @@ def _read(
     values, rows = _encode(rows, schema, task)
     molecules: list[Molecule | None] = []
     checked = []
-    reader = MoleculeReader(schema.features, identity=True, fingerprints=True)
+    reader = MoleculeReader(
+        schema.features, identity=True, fingerprints=True, descriptors=schema.rdkit
+    )
     with ReadingPool(reader, workers) as pool:
         found = pool.read(["" if row.problem else row.smiles for row in rows])
         for row, molecule in zip(rows, found, strict=True):

@@ -13,6 +13,8 @@ from grass_gnn.errors import GrassError
 SPLITS = ("train", "val", "test")
 DEFAULT_SHARES = (0.8, 0.1, 0.1)
 BAD_ROWS = ("skip", "fail")
+COMPUTED = "rdkit"
+"""In place of a column: the descriptors that RDKit computes."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,16 @@ class TableSpec:
         smiles: Column of SMILES; found by its name by default.
         val: Table of validation rows, with the same columns.
         test: Table of test rows, with the same columns.
-        split: How to split the rows: ``"random"``, ``"scaffold"``, or a column that contains
-            train, val or test.
+        split: How to split the rows: ``"random"`` (stratified if a class is rare),
+            ``"stratified"``, ``"scaffold"``, or a column that contains train, val or test.
         shares: Fractions of the training, validation and test set.
         split_seed: Random seed of the split; by default that of the run. Runs with the same split
             share their validation rows, on which an ensemble can be calibrated.
         task: ``"regression"``, ``"binary"``, ``"classification"`` or ``"multilabel"``; inferred
             from the targets by default.
         features: Atom and bond features: ``"ogb-cip"``, ``"ogb"`` or ``"zinc"``.
-        descriptors: Numeric columns that are passed to the head along with the graph.
+        descriptors: Numeric columns that are passed to the head along with the graph; ``"rdkit"``
+            stands for RDKit's 2D descriptors, which are computed.
         bad_rows: What to do with unusable rows: ``"skip"`` or ``"fail"``.
         baseline: Also score a random forest on fingerprints and descriptors on the test rows.
     """
@@ -69,7 +72,7 @@ class TableSpec:
     @property
     def split_column(self) -> str | None:
         """The column that contains the split of each row, if there is one."""
-        return None if self.split in ("random", "scaffold") else self.split
+        return None if self.split in ("random", "stratified", "scaffold") else self.split
 
 
 def parse_shares(text: str) -> tuple[float, float, float]:

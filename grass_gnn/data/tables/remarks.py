@@ -1,0 +1,133 @@
+"""Remarks about a table that its owner should know of before training: one sentence each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from grass_gnn.data.tables.files import shorten
+from grass_gnn.tasks import make_task
+
+if TYPE_CHECKING:
+    from grass_gnn.data.tables.schema import ReadRows, TableRow
+
+_WIDE = 1000.0  # largest over smallest value, from which on a logarithm is suggested
+_FAR = 15.0  # standard deviations of an outlier
+_FEW_ROWS = 50  # training rows
+RARE = 0.1  # share of a class
+_SPLITS = {"train": "training", "val": "validation", "test": "test"}
+
+
+def remarks(read: ReadRows, rows: Sequence[TableRow]) -> list[str]:
+    """What is unusual about a table.
+
+    Args:
+        read: Its rows.
+        rows: The same rows with their splits.
+    """
+    usable = [number for number, row in enumerate(rows) if not row.problem and row.split]
+    targets = np.array([read.values[number][0] for number in usable], dtype=float)  # [M, targets]
+    found = [*_conflicts(read, usable), *_fragments(read, usable)]
+    numbers = make_task(read.task).cells == "numbers"
+    for place, name in enumerate(read.schema.targets):
+        known = ~np.isnan(targets[:, place])
+        values = targets[known, place]
+        places = [usable[number] for number in np.flatnonzero(known)]
+        if numbers:
+            found += _numbers(name, values, [rows[number] for number in places])
+        else:
+            splits = {
+                split: values[[rows[number].split == split for number in places]]
+                for split in _SPLITS
+            }
+            found += _classes(name, values, splits)
+    train = sum(rows[number].split == "train" for number in usable)
+    if train < _FEW_ROWS:
+        found.append(
+            f"{train} training rows are few: scores depend on chance, and --folds uses every row "
+            "for testing."
+        )
+    return found
+
+
+def _conflicts(read: ReadRows, usable: Sequence[int]) -> list[str]:
+    """Molecules that occur more than once, with different values."""
+    places: dict[str, list[int]] = {}
+    for number in usable:
+        molecule = read.molecules[number]
+        if molecule is not None:
+            places.setdefault(molecule.canonical, []).append(number)
+    repeated = [same for same in places.values() if len(same) > 1]
+    conflicting = [same for same in repeated if _differ([read.values[n][0] for n in same])]
+    if not conflicting:
+        return []
+    first = [read.rows[number] for number in conflicting[0][:2]]
+    cells = " and ".join(f"{', '.join(row.targets)} in line {row.line}" for row in first)
+    count = len(conflicting)
+    return [
+        f"{count:,} molecule{' has' if count == 1 else 's have'} different values in different "
+        f"rows, for example {shorten(first[0].smiles)}: {cells}. All of these rows are used."
+    ]
+
+
+def _differ(values: Sequence[Sequence[float]]) -> bool:
+    known = [[value for value in column if not math.isnan(value)] for column in zip(*values)]  # noqa: B905
+    return any(
+        len(column) > 1 and max(column) - min(column) > 1e-6 * max(map(abs, column))
+        for column in known
+    )
+
+
+def _fragments(read: ReadRows, usable: Sequence[int]) -> list[str]:
+    """Salts and mixtures, whose components are not connected."""
+    molecules = [read.molecules[number] for number in usable]
+    count = sum(molecule is not None and "." in molecule.canonical for molecule in molecules)
+    if not count:
+        return []
+    verb = "molecule consists" if count == 1 else "molecules consist"
+    return [
+        f"{count:,} {verb} of several components (salts, mixtures); they are used as written, "
+        "with all components."
+    ]
+
+
+def _numbers(name: str, values: np.ndarray, rows: Sequence[TableRow]) -> list[str]:
+    found = []
+    if len(values) > 20 and bool((np.diff(values) == 1).all()):
+        found.append(f"The target {name!r} counts the rows: is it an identifier?")
+    low, high = float(values.min()), float(values.max())
+    if low > 0 and high / low >= _WIDE:
+        found.append(
+            f"The target {name!r} ranges from {low:.3g} to {high:.3g}: its logarithm may be "
+            "easier to predict."
+        )
+        return found
+    spread = float(values.std())
+    far = np.abs(values - values.mean()) / spread if spread > 0 else np.zeros(len(values))
+    if far.max(initial=0.0) > _FAR:
+        worst = rows[int(far.argmax())]
+        found.append(
+            f"The target {name!r} is {values[int(far.argmax())]:.3g} in line {worst.line}, "
+            f"{far.max():.0f} standard deviations from the mean: is that right?"
+        )
+    return found
+
+
+def _classes(name: str, values: np.ndarray, splits: Mapping[str, np.ndarray]) -> list[str]:
+    found = []
+    labels, counts = np.unique(values, return_counts=True)
+    for split, own in splits.items():
+        if len(labels) > 1 and len(own) and len(np.unique(own)) == 1:
+            found.append(
+                f"All {len(own):,} {_SPLITS[split]} rows have the same {name!r}: ROC-AUC and "
+                "average precision are undefined there. Try another split."
+            )
+    if len(labels) == 2 and counts.min() < RARE * len(values):
+        found.append(
+            f"{counts.min():,} of {len(values):,} rows have the rarer value of {name!r}: accuracy "
+            "says little, and --set task.loss=weighted-bce gives both values the same weight."
+        )
+    return found

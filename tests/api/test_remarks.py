@@ -1,0 +1,111 @@
+import logging
+import math
+
+import pytest
+import torch
+from small_tables import some_smiles, write_csv
+
+from grass_gnn import progress
+from grass_gnn.cli.common import _gain
+from grass_gnn.config import TaskConfig
+from grass_gnn.data.tables.dataset import random_split, read_tables
+from grass_gnn.data.tables.spec import TableSpec
+from grass_gnn.errors import GrassError
+from grass_gnn.progress import LogLines, report_progress, reporting
+from grass_gnn.tasks import make_task
+
+SMILES = some_smiles(60)
+
+
+def summary(tmp_path, values, smiles=SMILES, **fields):
+    path = write_csv(tmp_path / "own.csv", ["smiles", "y"], list(zip(smiles, values, strict=False)))
+    return " ".join(read_tables(path, TableSpec(("y",), **fields), workers=0).summary)
+
+
+def test_numbers_with_units_and_identifiers_are_refused(tmp_path):
+    with pytest.raises(GrassError, match="numbers with text"):
+        summary(tmp_path, [f"-{n}.01 kcal/mol" for n in range(60)])
+    with pytest.raises(GrassError, match="identifiers"):
+        summary(tmp_path, [f"CHEMBL{n}" for n in range(60)])
+    assert "3 classes" in summary(tmp_path, ["low", "high", "medium"] * 20)
+    assert "identifier?" in summary(tmp_path, range(60))
+
+
+def test_ranges_outliers_and_few_rows(tmp_path):
+    assert "logarithm" in summary(tmp_path, [10.0 ** (n % 7) for n in range(60)])
+    assert "line 5" in summary(
+        tmp_path, [1e6 if n == 3 else -(n % 5) for n in range(400)], some_smiles(400)
+    )
+    assert "few" in summary(tmp_path, [1.5, 2.5, 0.1, -1], SMILES[:4])
+    plain = summary(tmp_path, [n % 10 - 5 for n in range(60)], some_smiles(100))
+    assert "logarithm" not in plain and "identifier" not in plain
+
+
+def test_conflicting_duplicates_and_salts(tmp_path):
+    smiles = ["CCO", "OCC", "CC", "CC", "[Na+].[Cl-]", *SMILES[:30]]
+    found = summary(tmp_path, [1, 2, 3, 3, *(n % 7 for n in range(31))], smiles)
+    assert "1 molecule has different values" in found and "1 in line 2 and 2 in line 3" in found
+    assert "several components" in found
+
+
+def test_rare_classes_are_stratified_and_others_drawn_as_before(tmp_path):
+    labels = [int(n % 20 == 0) for n in range(200)]
+    drawn = random_split(200, seed=1, labels=labels)
+    for split, share in (("train", 0.8), ("val", 0.1), ("test", 0.1)):
+        own = [label for label, name in zip(labels, drawn, strict=True) if name == split]
+        assert (sum(own), len(own)) == (10 * share, 200 * share)
+    assert random_split(3, labels=[0, 0, 1])[2] == "train"
+    path = write_csv(
+        tmp_path / "rare.csv", ["smiles", "y"], zip(some_smiles(200), labels, strict=True)
+    )
+    data = read_tables(path, TableSpec(("y",)), workers=0)
+    assert all(sum(int(g.y) for g in graphs) > 0 for graphs in data.splits.values())
+    assert "weighted-bce" in " ".join(data.summary)
+    # With balanced classes, the split stays what it was.
+    even = [n % 2 for n in range(60)]
+    path = write_csv(tmp_path / "even.csv", ["smiles", "y"], zip(SMILES, even, strict=True))
+    rows = read_tables(path, TableSpec(("y",)), 4, workers=0).rows
+    assert [row.split for row in rows] == random_split(60, seed=4)
+
+
+def test_splits_of_one_class_are_named(tmp_path):
+    smiles, labels = some_smiles(60), [1] * 30 + [0] * 30
+    splits = ["train"] * 40 + ["val"] * 10 + ["test"] * 10
+    rows = zip(smiles, labels, splits, strict=True)
+    path = write_csv(tmp_path / "own.csv", ["smiles", "y", "part"], rows)
+    found = read_tables(path, TableSpec(("y",), split="part"), workers=0).summary
+    assert sum("undefined" in sentence for sentence in found) == 2
+    row = {"mean": math.nan, "averaged": {"16": math.nan}, "metric": "auc"}
+    assert "nan" not in _gain("test", row, 16)
+
+
+def test_weights_balance_labels():
+    settings = {"kind": "multilabel", "outputs": 2, "metric": "ap", "missing": True}
+    weighted = make_task(TaskConfig(loss="weighted-bce", **settings))
+    target = torch.tensor([[1.0, 0], [0, 0], [0, 0], [0, math.nan]])
+    output = torch.zeros(4, 2, requires_grad=True)
+    loss = weighted.loss(output, target, 0.0)
+    assert math.isclose(loss.item(), math.log(2) * (4 + 1.5) / 7, rel_tol=1e-5)
+    loss.backward()
+    # At p = 1/2, the gradients of both values of a label cancel.
+    assert abs(float(output.grad[:, 0].sum())) < 1e-6
+    assert torch.isfinite(output.grad).all()
+
+
+def test_logs_have_lines_with_an_estimate(monkeypatch, caplog):
+    now = [0.0]
+    lines = LogLines(clock=lambda: now[0])
+    with caplog.at_level(logging.INFO, "grass_gnn.progress"):
+        for done in range(1, 101):
+            now[0] += 1.0
+            lines(f"Training · epoch {done}", done, 200)
+    assert [record.message for record in caplog.records] == [
+        "Training · epoch 30: 30 of 200, about 3 min left.",
+        "Training · epoch 60: 60 of 200, about 2 min left.",
+        "Training · epoch 90: 90 of 200, about 2 min left.",
+    ]
+    caplog.clear()
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with caplog.at_level(logging.INFO, "grass_gnn.progress"), reporting():
+        report_progress("Reading", 1, 2)
+    assert caplog.records
