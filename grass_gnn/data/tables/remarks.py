@@ -32,10 +32,13 @@ def remarks(read: ReadRows, rows: Sequence[TableRow]) -> list[str]:
     targets = np.array([read.values[number][0] for number in usable], dtype=float)  # [M, targets]
     found = [*_conflicts(read, usable), *_fragments(read, usable)]
     numbers = make_task(read.task).cells == "numbers"
+    rare: dict[str, str] = {}  # labels with a rare value
     for place, name in enumerate(read.schema.targets):
         known = ~np.isnan(targets[:, place])
         values = targets[known, place]
         places = [usable[number] for number in np.flatnonzero(known)]
+        if not len(values):
+            continue
         if numbers:
             found += _numbers(name, values, [rows[number] for number in places])
         else:
@@ -44,6 +47,16 @@ def remarks(read: ReadRows, rows: Sequence[TableRow]) -> list[str]:
                 for split in _SPLITS
             }
             found += _classes(name, values, splits)
+            labels, counts = np.unique(values, return_counts=True)
+            if len(labels) == 2 and counts.min() < RARE * len(values):
+                rare[name] = f"{counts.min():,} of {len(values):,} rows"
+    if rare:
+        shown = ", ".join(f"{name!r} ({text})" for name, text in list(rare.items())[:3])
+        more = f" and {len(rare) - 3} others" if len(rare) > 3 else ""
+        found.append(
+            f"One value is rare for {shown}{more}: accuracy says little, and "
+            "--set task.loss=weighted-bce gives both values the same weight."
+        )
     train = sum(rows[number].split == "train" for number in usable)
     if train < _FEW_ROWS:
         found.append(
@@ -118,16 +131,11 @@ def _numbers(name: str, values: np.ndarray, rows: Sequence[TableRow]) -> list[st
 
 def _classes(name: str, values: np.ndarray, splits: Mapping[str, np.ndarray]) -> list[str]:
     found = []
-    labels, counts = np.unique(values, return_counts=True)
+    several = len(np.unique(values)) > 1
     for split, own in splits.items():
-        if len(labels) > 1 and len(own) and len(np.unique(own)) == 1:
+        if several and len(own) and len(np.unique(own)) == 1:
             found.append(
                 f"All {len(own):,} {_SPLITS[split]} rows have the same {name!r}: ROC-AUC and "
                 "average precision are undefined there. Try another split."
             )
-    if len(labels) == 2 and counts.min() < RARE * len(values):
-        found.append(
-            f"{counts.min():,} of {len(values):,} rows have the rarer value of {name!r}: accuracy "
-            "says little, and --set task.loss=weighted-bce gives both values the same weight."
-        )
     return found
