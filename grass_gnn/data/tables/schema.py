@@ -275,8 +275,8 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
     """
     table = open_table(path)
     if not spec.targets:
-        columns = ", ".join(table.columns[:20])
-        raise GrassError(f"Which column should be predicted? Use --target; columns: {columns}.")
+        known = ", ".join(table.columns[:20])
+        raise GrassError(f"Which column should be predicted? Use --target; columns: {known}.")
     columns = [name for name in spec.descriptors if name != COMPUTED]
     computed = dict.fromkeys(descriptor_names(), math.nan) if COMPUTED in spec.descriptors else {}
     leaking = [name for name in columns if name in spec.targets]
