@@ -15,11 +15,14 @@ import argparse
 import asyncio
 import base64
 import contextlib
+import functools
+import http.server
 import json
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +33,9 @@ from tests.serve.devtools import Tab, browser
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTHS = (1280, 390)
+SITE = ROOT / "site"
 THEMES = ("light", "dark")
+PAGES = ("readme", "report", "served", "docs")
 MOLECULES = (
     "CC(=O)Oc1ccccc1C(=O)O aspirin\nCn1c(=O)c2c(ncn2C)n(C)c1=O caffeine\nCN1CCCC1c1cccnc1 nicotine"
 )
@@ -90,6 +95,21 @@ def served(run: Path) -> Iterator[str]:
         process.wait()
 
 
+@contextlib.contextmanager
+def docs() -> Iterator[str]:
+    """The built site, served: pages that are opened as files have no search."""
+    handler = functools.partial(_Quiet, directory=str(SITE))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/index.html"
+        server.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
 async def ask(tab: Tab) -> None:
     """Predict three molecules on the served page."""
     if not await tab.value("!!document.querySelector('#smiles')"):
@@ -99,7 +119,12 @@ async def ask(tab: Tab) -> None:
         "document.querySelector('#ask').requestSubmit()"
     )
     await tab.until("document.querySelectorAll('#cards .card').length === 3")
-    await tab.until("!document.querySelector('#cards .loading')")
+    for place in range(3):  # cards are drawn when they come into view
+        card = f"document.querySelectorAll('#cards .card')[{place}]"
+        await tab.value(f"{card}.scrollIntoView()")
+        await tab.until(f"!{card}.querySelector('.loading')")
+        await tab.until(f"{card}.innerText.includes('Attention per bond')")
+    await tab.value("scrollTo(0, 0)")
 
 
 async def problems(tab: Tab, width: int, axe: str) -> list[str]:
@@ -161,18 +186,23 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="run folder, such as that of make run")
     parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "look", help="pictures")
-    parser.add_argument("--only", nargs="*", help="names of pages")
+    parser.add_argument("--only", nargs="*", default=PAGES, choices=PAGES, help="pages to open")
     arguments = parser.parse_args()
-    folder = arguments.out
+    folder, chosen = arguments.out, arguments.only
     folder.mkdir(parents=True, exist_ok=True)
     axe = arguments.axe.read_text("utf-8") if arguments.axe else ""
-    report = write_report([arguments.run], folder / "report.html")
-    home = ROOT / "site" / "index.html"
-    with served(arguments.run) as address:
-        pages = {"readme": readme(folder).as_uri(), "report": report.resolve().as_uri()}
-        pages |= {"served": address} | ({"docs": home.as_uri()} if home.is_file() else {})
-        chosen = {n: a for n, a in pages.items() if not arguments.only or n in arguments.only}
-        raise SystemExit(min(1, asyncio.run(look(chosen, folder, axe))))
+    pages = {}
+    with contextlib.ExitStack() as stack:
+        if "readme" in chosen:
+            pages["readme"] = readme(folder).resolve().as_uri()
+        if "report" in chosen:
+            page = write_report([arguments.run], folder / "report.html")
+            pages["report"] = page.resolve().as_uri()
+        if "served" in chosen:
+            pages["served"] = stack.enter_context(served(arguments.run))
+        if "docs" in chosen and (SITE / "index.html").is_file():
+            pages["docs"] = stack.enter_context(docs())
+        raise SystemExit(min(1, asyncio.run(look(pages, folder, axe))))
 
 
 if __name__ == "__main__":

@@ -47,10 +47,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+START = "Get started"
 OWN_DATA = "Your own data"
 MODELS = "Trained models"
 PAPER = "The paper"
-MACHINE = "This machine"
 
 
 @app.callback()
@@ -71,22 +71,22 @@ def _add(panel: str, command: Callable[..., None], examples: str) -> None:
     app.command(cls=Command, rich_help_panel=panel, epilog=examples)(command)
 
 
+_add(START, demo.demo, demo.EXAMPLES)
+_add(START, doctor.doctor, doctor.EXAMPLES)
 _add(OWN_DATA, train.train, train.EXAMPLES)
 _add(OWN_DATA, predict.predict, predict.EXAMPLES)
 _add(OWN_DATA, calibrate.calibrate, calibrate.EXAMPLES)
 _add(OWN_DATA, tune.tune, tune.EXAMPLES)
 _add(OWN_DATA, finetune.finetune, finetune.EXAMPLES)
 _add(MODELS, info.info, info.EXAMPLES)
+_add(MODELS, report.report, report.EXAMPLES)
 _add(MODELS, evaluate.evaluate, evaluate.EXAMPLES)
 _add(MODELS, explain.explain, explain.EXAMPLES)
 _add(MODELS, embed.embed, embed.EXAMPLES)
 _add(MODELS, export.export, export.EXAMPLES)
 _add(MODELS, serve.serve, serve.EXAMPLES)
-_add(PAPER, demo.demo, demo.EXAMPLES)
 _add(PAPER, reproduce.reproduce, reproduce.EXAMPLES)
-_add(PAPER, report.report, report.EXAMPLES)
 app.add_typer(datasets.app, name="datasets", rich_help_panel=PAPER)
-_add(MACHINE, doctor.doctor, doctor.EXAMPLES)
 
 
 class _MessageHandler(logging.Handler):

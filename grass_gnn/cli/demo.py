@@ -27,7 +27,6 @@ def demo(
     json: Json = False,
 ) -> None:
     """Train on measured solubilities, predict well-known molecules, and write a report."""
-    from grass_gnn.api.calibration import calibrate
     from grass_gnn.api.fitting import fit_table
     from grass_gnn.api.prediction import predict_table
     from grass_gnn.data.tables.spec import BUNDLED, WELL_KNOWN, TableSpec
@@ -39,16 +38,14 @@ def demo(
     table = BUNDLED["solubility"]
     with locked(folder) as lock:
         lock.empty()
-    err.print("[bold]1/4[/] Training on measured solubilities (logS, log10 of mol/L) of molecules")
+    err.print("[bold]1/3[/] Training on measured solubilities in water (logS, log10 of mol/L)")
     settings = {"training.epochs": epochs}
     spec = TableSpec((table.target,), baseline=True)
     run = fit_table(table.path, spec, folder, RunOptions(seed=seed), settings=settings)
-    err.print("[bold]2/4[/] Calibrating the error bars on the validation rows")
-    calibrate(folder, seed=seed)
-    err.print("[bold]3/4[/] Predicting well-known molecules that are not in the table")
+    err.print("[bold]2/3[/] Predicting well-known molecules that are not in the table")
     predictions = folder / PREDICTIONS
     predict_table(load_model(folder), WELL_KNOWN, predictions, seed=seed)
-    err.print("[bold]4/4[/] Writing the report")
+    err.print("[bold]3/3[/] Writing the report")
     page = folder / "report.html"
     write_report([folder], page)
     with predictions.open(encoding="utf-8", newline="") as file:
@@ -58,13 +55,15 @@ def demo(
         return
     _show_scores(run.results)
     _show_predictions(rows, table.target)
-    out.print(
-        f"The report is in [bold]{page}[/]: open it in a browser.\n"
-        "Try next:\n"
-        f"  grass-gnn serve {folder}                    # a page to paste molecules into\n"
-        f"  grass-gnn predict {folder} new.csv          # any CSV with a column of SMILES\n"
-        "  grass-gnn train molecules.csv --target NAME  # your own table"
-    )
+    steps = {
+        f"grass-gnn serve {folder}": "a page to paste molecules into",
+        f"grass-gnn predict {folder} new.csv": "any CSV with a column of SMILES",
+        "grass-gnn train molecules.csv --target NAME": "your own table",
+    }
+    width = max(map(len, steps))
+    out.print(f"The report is in [bold]{page}[/]: open it in a browser. Try next:")
+    for command, what in steps.items():
+        out.print(f"  {command:{width}}  # {what}")
 
 
 def _show_scores(results: dict[str, Any]) -> None:
@@ -85,9 +84,11 @@ def _show_scores(results: dict[str, Any]) -> None:
 
 def _show_predictions(rows: list[dict[str, str]], target: str) -> None:
     """Predicted and measured values."""
-    table = Table("molecule", f"predicted {target}", "± std", "measured", "warning")
+    table = Table("molecule", f"predicted {target}", "90 % interval", "measured", "warning")
     for row in rows:
-        value, std = (float(row[f"{target}_{part}"]) for part in ("pred", "std"))
-        measured = f"{float(row[target]):.2f}" if row[target] else ""
-        table.add_row(row["name"], f"{value:.2f}", f"{std:.2f}", measured, row["warning"])
+        ends = [row.get(f"{target}_{end}") for end in ("lower", "upper")]
+        interval = " to ".join(f"{float(end):.2f}" for end in ends if end)
+        measured = f"{float(row[target]):.2f}" if row[target] else "–"
+        value = f"{float(row[f'{target}_pred']):.2f}"
+        table.add_row(row["name"], value, interval, measured, row["warning"])
     print_table(table)

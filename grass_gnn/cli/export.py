@@ -19,14 +19,14 @@ EXAMPLES = examples(
 def export(
     run: Run,
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="The .pt2 file to write; a .json file is written next to it.",
+            help="The .pt2 file to write, RUN.pt2 by default; a .json file is written next to it.",
             metavar="FILE",
         ),
-    ],
+    ] = None,
     device: Annotated[
         str | None,
         typer.Option(
@@ -43,5 +43,6 @@ def export(
     from grass_gnn.api.export import export_model
     from grass_gnn.evaluation.trained import load_model
 
+    output = output or Path(f"{run.name}.pt2")
     beside = export_model(load_model(run, device), output)
     err.print(f"Exported to {output}; its inputs are described in {beside}.")

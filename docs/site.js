@@ -1,0 +1,23 @@
+// Names for screen readers, and the keyboard: what the theme leaves out.
+let blocks = 0;
+
+function complete() {
+  for (const nav of document.querySelectorAll(".md-code__nav:not([aria-label])")) {
+    blocks += 1;
+    nav.setAttribute("aria-label", `Code block ${blocks}`);
+  }
+  for (const code of document.querySelectorAll("pre > code:not([tabindex])")) {
+    code.tabIndex = 0; // a wide block can be scrolled with the keys
+  }
+  for (const nav of document.querySelectorAll(".md-nav[aria-labelledby]")) {
+    const label = document.getElementById(nav.getAttribute("aria-labelledby"));
+    const title = nav.querySelector(".md-nav__title");
+    if (label && title && !label.textContent.trim()) {
+      nav.removeAttribute("aria-labelledby");
+      nav.setAttribute("aria-label", title.textContent.trim());
+    }
+  }
+}
+
+new MutationObserver(complete).observe(document.documentElement, { childList: true, subtree: true });
+addEventListener("DOMContentLoaded", complete);
