@@ -9,6 +9,7 @@ function complete() {
   for (const code of document.querySelectorAll("pre > code:not([tabindex])")) {
     code.tabIndex = 0; // a wide block can be scrolled with the keys
   }
+  document.querySelector(".md-search:not([aria-label])")?.setAttribute("aria-label", "Search");
   for (const nav of document.querySelectorAll(".md-nav[aria-labelledby]")) {
     const label = document.getElementById(nav.getAttribute("aria-labelledby"));
     const title = nav.querySelector(".md-nav__title");
