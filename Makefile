@@ -46,7 +46,7 @@ CXX ?= g++
 sanitize: $(READY)  ## Run the kernel's tests under AddressSanitizer and UBSan
 	GRASS_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 \
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-	$(BIN)/python -m pytest -q tests/ops/test_native.py
+	$(BIN)/python -m pytest -q tests/ops/test_native.py tests/ops/test_mixed.py
 
 fuzz: $(READY)  ## Fuzz all readers with a hundred thousand inputs (a quarter of an hour)
 	-$(INSTALL) -c constraints.txt -e '.[security]'

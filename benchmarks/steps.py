@@ -2,6 +2,7 @@
 
     python benchmarks/steps.py zinc --contestants native reference gps
     python benchmarks/steps.py zinc --layers 12 --contestants native compiled
+    python benchmarks/steps.py zinc --contestants native mixed   # bfloat16; needs AVX512_BF16
 
 Every contestant runs in a separate process. Memory is the increase over the process with batches
 and model in place. Contestants take turns for several rounds, and the fastest round of each counts,
@@ -27,11 +28,12 @@ from shapes import CASES, config_of, make_batches
 
 from grass_gnn.data.batch import GraphBatch
 from grass_gnn.nn.model import make_model
+from grass_gnn.ops.build import has_bfloat16
 from grass_gnn.tasks import make_task
 from grass_gnn.training.optim import make_optimizer
 
 ROUNDS = 3
-CONTESTANTS = ("native", "reference", "compiled", "gps")
+CONTESTANTS = ("native", "reference", "mixed", "compiled", "gps")
 GPS = {"model.architecture": "gps", "model.dim": 64, "model.layers": 10, "model.head_hidden": 0}
 
 
@@ -63,6 +65,8 @@ def measure(name: str, contestant: str, repeats: int, layers: int | None) -> dic
     config = config_of(case)
     if layers is not None:
         config = config.override({"model.layers": layers})
+    if contestant == "mixed" and not has_bfloat16():
+        raise SystemExit("This processor has no AVX512_BF16, so there is nothing to measure.")
     if contestant == "gps":
         config = config.override(GPS)
     batches = make_batches(name, 3)
@@ -76,9 +80,13 @@ def measure(name: str, contestant: str, repeats: int, layers: int | None) -> dic
     optimizer = make_optimizer(model, config.training)
     numbers = iter(range(10**9))
 
+    def precision() -> torch.autocast:
+        return torch.autocast("cpu", torch.bfloat16, enabled=contestant == "mixed")
+
     def step() -> None:
         batch = batches[next(numbers) % len(batches)]
-        prediction = model(batch)
+        with precision():
+            prediction = model(batch)
         assert batch.y is not None
         loss = make_task(config.task).loss(prediction, batch.y, config.training.label_smoothing)
         optimizer.zero_grad()
@@ -87,7 +95,8 @@ def measure(name: str, contestant: str, repeats: int, layers: int | None) -> dic
 
     @torch.no_grad()
     def infer() -> None:
-        model(batches[next(numbers) % len(batches)])
+        with precision():
+            model(batches[next(numbers) % len(batches)])
 
     before = peak_mb()
     rate = sgemm_gflops()
@@ -145,7 +154,7 @@ def run_contestant(name: str, contestant: str, repeats: int, layers: int | None)
     """Measure in a separate process."""
     command = [sys.executable, __file__, name, "--only", contestant, "--repeats", str(repeats)]
     command += [] if layers is None else ["--layers", str(layers)]
-    ops = "native" if contestant == "native" else "reference"
+    ops = "native" if contestant in ("native", "mixed") else "reference"
     environment = {**os.environ, "GRASS_OPS": ops}
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment, text=True)
     return json.loads(output.stdout.splitlines()[-1])
@@ -155,7 +164,7 @@ def ratios(results: dict[str, dict[str, Any]]) -> dict[str, float]:
     """How the fused step compares with the others, within this run."""
     native = results["native"]
     found = {"share of sgemm": native["share_of_sgemm"]}
-    for other in ("reference", "compiled"):
+    for other in ("reference", "mixed", "compiled"):
         if other in results:
             found[f"step, {other} / native"] = (
                 results[other]["step_seconds"] / native["step_seconds"]

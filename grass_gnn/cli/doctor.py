@@ -15,10 +15,14 @@ def doctor(json: Json = False) -> None:
     from grass_gnn.data.benchmarks.registry import BENCHMARKS, found_locally
     from grass_gnn.files import cache_folder
     from grass_gnn.hardware import describe
+    from grass_gnn.ops.build import has_bfloat16
 
     facts = {
         **describe(),
         "fused CPU step": _fused_step(),
+        "bf16-mixed on the CPU": "bfloat16 products (AVX512_BF16)"
+        if has_bfloat16()
+        else "layers in float32, because the processor has no AVX512_BF16",
         "cache": str(cache_folder()),
         "datasets here": [name for name in BENCHMARKS if found_locally(name)],
     }

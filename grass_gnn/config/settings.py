@@ -374,7 +374,9 @@ class TrainingConfig(Section):
         "and kept instead of the last weights. 0: no average, as in the paper.",
     )
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
-        "32-true", description="Floating-point precision; mixed precision is for GPUs."
+        "32-true",
+        description="Floating-point precision; mixed precision is for GPUs and for CPUs "
+        "with AVX512_BF16.",
     )
     compile: bool = Field(False, description="Compile the layers with torch.compile (for GPUs).")
     synchronise: bool = Field(

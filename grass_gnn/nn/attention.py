@@ -18,6 +18,7 @@ from grass_gnn.nn.norm import make_norm
 from grass_gnn.ops import (
     EdgeOrder,
     LayerWeights,
+    autocasts_to_bfloat16,
     edge_order,
     grass_layer,
     grass_stack,
@@ -313,6 +314,7 @@ def fused_layers(
         statistics=torch.stack(given).unflatten(0, (len(layers), 2)) if given else None,
         first_layer=first,
         synchronise=any(norm.synchronises for norm in norms),
+        mixed=autocasts_to_bfloat16(),
     )
     for norm, (mean, var) in zip(norms, out.statistics.flatten(0, 1), strict=True):
         norm.observe(mean, var)

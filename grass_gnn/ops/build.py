@@ -66,14 +66,17 @@ def available() -> bool:
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
+def library(mixed: bool = False) -> ctypes.CDLL:
     """The compiled library, from the cache or newly built.
+
+    Args:
+        mixed: The one whose products take bfloat16 operands, instead of float32.
 
     Raises:
         BuildError: There is no working compiler.
     """
     command = _compiler()
-    flags = _flags()
+    flags = [*_flags(), "-DGRASS_MIXED"] if mixed else _flags()
     key = _key(command, flags)
     folder = _cache_folder()
     path = folder / f"grass-{key}.so"
@@ -88,6 +91,11 @@ def library() -> ctypes.CDLL:
         return ctypes.CDLL(str(path))
     except OSError as error:
         raise BuildError(f"the compiled library cannot be written or loaded: {error}") from error
+
+
+def has_bfloat16() -> bool:
+    """Whether the processor has instructions for products of bfloat16 numbers."""
+    return "avx512_bf16" in _processor().split()
 
 
 @functools.cache
@@ -132,6 +140,7 @@ def _key(command: list[str], flags: list[str]) -> str:
     return digest.hexdigest()[:24]
 
 
+@functools.cache
 def _processor() -> str:
     """Model and instruction sets: a home folder may be shared by different machines."""
     wanted = ("model name", "flags", "Features", "CPU part")

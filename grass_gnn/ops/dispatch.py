@@ -28,6 +28,18 @@ def use_native(x: Tensor, norm: str | None, *others: Tensor) -> bool:
     )
 
 
+def autocasts_to_bfloat16() -> bool:
+    """Whether the fused layers should take bfloat16 operands, as ``training.precision`` may ask.
+
+    Only where the processor has instructions for them: elsewhere, float32 is faster.
+    """
+    return (
+        torch.is_autocast_enabled("cpu")
+        and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        and build.has_bfloat16()
+    )
+
+
 def in_transform() -> bool:
     """Whether a transform of ``torch.func`` (grad, jvp, vmap, …) or forward-mode AD is active.
 

@@ -61,7 +61,7 @@ class _Inputs(NamedTuple):
 _SCHEMA = (
     "Tensor x, Tensor e, Tensor weights, Tensor edge_index, Tensor[] order, Tensor? given, "
     "float residual_scale, bool flip, str norm, float removal, int seed, int first_layer, "
-    "bool synchronise"
+    "bool synchronise, bool mixed"
 )
 
 
@@ -98,7 +98,7 @@ def _call(
     )
     if sums is not None:
         arguments.add_up = sums.callback
-    status = getattr(library(), function)(ctypes.byref(arguments))
+    status = getattr(library(settings.mixed), function)(ctypes.byref(arguments))
     if status == 1:
         raise ValueError("order does not match edge_index, or an edge connects two graphs")
     if status == 2:
@@ -118,9 +118,13 @@ def _run_stack(*values: Any) -> Stack:
     """
     (inputs, settings), save = _read(values[:-1]), values[-1]
     x, e, weights = inputs[:3]
-    outputs = _empty_outputs(inputs, settings.norm, save)
+    outputs = _empty_outputs(inputs, settings, save)
     if save and len(weights) > 1:
-        outputs = (*outputs[:4], reused_memory(*outputs[4].shape), outputs[5])
+        outputs = (
+            *outputs[:4],
+            reused_memory(*outputs[4].shape, dtype=outputs[4].dtype),
+            outputs[5],
+        )
     x_out, e_out, statistics, x_saved, e_saved, affine = outputs
     if weights.size(0) == 0:
         x_out.copy_(x)
@@ -147,17 +151,18 @@ stack = torch.library.custom_op(
 )
 
 
-def _empty_outputs(inputs: _Inputs, norm: str, save: bool) -> Stack:
+def _empty_outputs(inputs: _Inputs, settings: StackSettings, save: bool) -> Stack:
     x, e, weights = inputs[:3]
     layers, d = weights.size(0), x.size(1)
     kept = max(layers - 1, 0) if save else 0
-    groups = max(inputs.order[4].size(0) - 1, 1) if norm == "instance" else 1
+    groups = max(inputs.order[4].size(0) - 1, 1) if settings.norm == "instance" else 1
+    saved = torch.bfloat16 if settings.mixed else torch.float32
     return (
         x.new_empty(x.shape),
         e.new_empty(e.shape),
         x.new_zeros(layers, 2, 2, d),
-        x.new_empty(kept, *x.shape),
-        e.new_empty(kept, *e.shape),
+        x.new_empty(kept, *x.shape, dtype=saved),
+        e.new_empty(kept, *e.shape, dtype=saved),
         x.new_zeros(layers, 2, groups, 2, d),
     )
 
@@ -165,7 +170,7 @@ def _empty_outputs(inputs: _Inputs, norm: str, save: bool) -> Stack:
 @stack.register_fake
 def _stack_fake(*values: Any) -> Stack:
     inputs, settings = _read(values[:-1])
-    return _empty_outputs(inputs, settings.norm, values[-1])
+    return _empty_outputs(inputs, settings, values[-1])
 
 
 def _run_backward(grads: list[Tensor], outputs: list[Tensor], *values: Any) -> list[Tensor]:
@@ -236,7 +241,7 @@ def _backward(
         grads = torch.ops.grass_gnn.stack_backward(
             [grad_x, grad_e], outputs, x, e, weights, edge_index, order, given, *ctx.settings
         )
-    return (*grads, None, [None] * len(order), *[None] * 9)
+    return (*grads, None, [None] * len(order), *[None] * 10)
 
 
 stack.register_autograd(_backward, setup_context=_setup_context)
@@ -280,7 +285,7 @@ def grass_stack(
         weights: Parameters of the layers [L, P], from :func:`pack_weights`.
         statistics: Means and variances [L, 2, 2, d] to normalise by instead of the batch's own.
         **settings: Fields of :class:`StackSettings`: ``residual_scale``, ``flip`` and ``norm``, and
-            for training ``removal``, ``seed``, ``first_layer`` and ``synchronise``.
+            for training ``removal``, ``seed``, ``first_layer``, ``synchronise`` and ``mixed``.
     """
     chosen = StackSettings(**settings)
     if chosen.norm not in NORMS:
@@ -354,15 +359,15 @@ SMALLEST_REUSED = 1 << 24  # bytes; below this, the system's allocator is as fas
 _free: list[mmap.mmap] = []
 
 
-def reused_memory(*shape: int) -> Tensor:
-    """An uninitialised float32 tensor on the CPU, in memory of an earlier one if there is any."""
-    size = 4 * math.prod(shape)
+def reused_memory(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """An uninitialised tensor on the CPU, in memory of an earlier one if there is any."""
+    size = dtype.itemsize * math.prod(shape)
     if size < SMALLEST_REUSED or not hasattr(mmap, "MAP_ANONYMOUS"):
-        return torch.empty(shape)
+        return torch.empty(shape, dtype=dtype)
     block = _take(size)
     view = (ctypes.c_char * size).from_buffer(block)
     weakref.finalize(view, _give, block).atexit = False  # runs when the tensor is freed
-    return torch.frombuffer(view, dtype=torch.float32).view(shape)
+    return torch.frombuffer(view, dtype=dtype).view(shape)
 
 
 def clear_memory() -> None:

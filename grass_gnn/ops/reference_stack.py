@@ -35,6 +35,9 @@ class StackSettings(NamedTuple):
     synchronise: bool = False
     """Take the moments of a batch norm over all processes of :mod:`grass_gnn.ops.processes`, all of
     which must then run the same stack. No effect with a single process."""
+    mixed: bool = False
+    """Take the operands of products in bfloat16 (with float32 sums), and save the inputs of layers
+    in bfloat16, which halves the memory of a training step. Of the fused layers only."""
 
 
 def reference_stack(

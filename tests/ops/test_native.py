@@ -222,7 +222,7 @@ def test_opcheck(norm):
     )
     arguments = (
         x, e, weights, problem.edge_index, list(problem.order()), None, 0.3, True, norm, 0.2, 5, 1,
-        False, True,
+        False, False, True,
     )  # fmt: skip
     torch.library.opcheck(torch.ops.grass_gnn.stack.default, arguments)
 

@@ -16,7 +16,8 @@ struct BackwardState {
   const Width<D> w;
   Barrier barrier;
   Buffer projected, grad_projected;  // [N, 4 · padded]
-  Buffer active, grad_active;        // [N, padded]
+  Array<Element> active;             // [N, padded]
+  Buffer grad_active;                // [N, padded]
   // Gradients of tail←head | edge←head if threads share a graph: per edge [E, 2 · padded], or
   // summed per thread [threads, N, 2 · padded], whichever is smaller.
   const bool by_edge;
@@ -53,7 +54,10 @@ class BackwardThread {
         node_bias_(w_), edge_bias_(w_), rows_(row_count() * w_.padded()),
         grads_(row_count() * w_.padded()), projected_(row_count() * 3 * w_.padded()),
         grad_active_(row_count() * w_.padded()), active_(row_count() * w_.padded()),
-        keys_(plan_.most_edges) {}
+        rounded_rows_(rounded_size(row_count() * w_.padded())),
+        rounded_grads_(rounded_size(row_count() * w_.padded())),
+        rounded_maps_(rounded_size(row_count() * 4 * w_.padded())),
+        outer_(row_count(), 4 * w_.padded()), keys_(plan_.most_edges) {}
 
   void run() {
     const int last = stack_.layers - 1;
@@ -103,16 +107,18 @@ class BackwardThread {
     removal_ = Removal(stack_.removal, stack_.seed, stack_.first_layer + l);
     const int64_t node_size = stack_.nodes * stack_.width, edge_size = stack_.edges * stack_.width;
     const bool last = l + 1 == stack_.layers;
-    x_ = l == 0 ? stack_.x : stack_.x_saved + (l - 1) * node_size;
-    e_ = l == 0 ? stack_.e : stack_.e_saved + (l - 1) * edge_size;
+    x_ = l == 0 ? Rows{const_cast<float*>(stack_.x), true}
+                : Rows{stack_.x_saved + (l - 1) * node_size, false};
+    e_ = l == 0 ? Rows{const_cast<float*>(stack_.e), true}
+                : Rows{stack_.e_saved + (l - 1) * edge_size, false};
     x_norm_ = norm_after(l - 1, 0);
     e_norm_ = norm_after(l - 1, 1);
     // The last layer's output is stored normalised, those of the others before their norm.
     x_output_ = {last ? stack_.grad_x_out : stack_.grad_x,
-                 last ? stack_.x_out : stack_.x_saved + l * node_size, norm_after(last ? -1 : l, 0),
+                 last ? Rows{stack_.x_out, true} : Rows{stack_.x_saved + l * node_size, false}, norm_after(last ? -1 : l, 0),
                  norm_after(l, 0), s_.node_norm.view()};
     e_output_ = {last ? stack_.grad_e_out : stack_.grad_e,
-                 last ? stack_.e_out : stack_.e_saved + l * edge_size, norm_after(last ? -1 : l, 1),
+                 last ? Rows{stack_.e_out, true} : Rows{stack_.e_saved + l * edge_size, false}, norm_after(last ? -1 : l, 1),
                  norm_after(l, 1), s_.edge_norm.view()};
   }
 
@@ -121,25 +127,45 @@ class BackwardThread {
   }
 
   void load_nodes(const Block& block) {
-    for (int v = 0; v < w_.vectors(); v++) {
-      const NormVector<D> input_norm(w_, x_norm_, block.group, v);
-      const GradientVector<D> passed(w_, x_output_, block.group, v);
-      for (int r = 0; r < block.last - block.first; r++) {
-        const size_t at = size_t(r) * w_.padded() + v * w_.lanes,
-                     row = size_t(block.first + r) * w_.width();
-        const F grad = w_.load(x_output_.grad + row, v), value = w_.load(x_output_.value + row, v);
-        V::store(rows_ + at, input_norm(w_.load(x_ + row, v)));
-        V::store(grads_ + at, passed(grad, value));
-      }
-    }
+    load_rows(block, block.last - block.first, x_, x_norm_, x_output_,
+              [first = block.first](int r) { return size_t(first + r); });
+  }
+
+  // Normalised inputs of a layer and gradients of its outputs; row r is number `at(r)`.
+  template <class At>
+  GRASS_INLINE void load_rows(const Block& block, int rows, Rows inputs, Norm norm,
+                              const Output& output, At at) {
+    float *input = rows_, *grads = grads_;
+    Element *rounded_input = rounded_rows_, *rounded_grads = rounded_grads_;
+    with(inputs, [=, w = w_, out = output](const auto* from) {
+      with(out.value, [=](const auto* values) {
+        for (int v = 0; v < w.vectors(); v++) {
+          const NormVector<D> input_norm(w, norm, block.group, v);
+          const GradientVector<D> passed(w, out, block.group, v);
+          for (int r = 0; r < rows; r++) {
+            const size_t to = size_t(r) * w.padded() + v * w.lanes, row = at(r) * w.width();
+            const F value = input_norm(w.load(from + row, v));
+            const F grad = passed(w.load(out.grad + row, v), w.load(values + row, v));
+            V::store(input + to, value);
+            V::store(grads + to, grad);
+            if constexpr (is_mixed) {
+              V::store(rounded_input + to, value);
+              V::store(rounded_grads + to, grad);
+            }
+          }
+        }
+      });
+    });
   }
 
   // Node values that the edges need: linear maps, and gradients of the activations.
   void project(const Block& block) {
     const int rows = block.last - block.first, d = w_.padded();
     load_nodes(block);
-    node_in_.multiply(rows_, d, rows, s_.projected + size_t(block.first) * 4 * d, 4 * d);
-    node_out_back_.multiply(grads_, d, rows, s_.grad_active + size_t(block.first) * d, d);
+    node_in_.multiply(operand(rows_, rounded_rows_), d, rows,
+                      s_.projected + size_t(block.first) * 4 * d, 4 * d);
+    node_out_back_.multiply(operand(grads_, rounded_grads_), d, rows,
+                            s_.grad_active + size_t(block.first) * d, d);
     std::fill_n(s_.grad_projected + size_t(block.first) * 4 * d, size_t(rows) * 4 * d, 0.0f);
   }
 
@@ -147,23 +173,25 @@ class BackwardThread {
     const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin,
               d = w_.padded();
     const int32_t* order = side_->order + begin;
-    load_edges(block, order, rows);
+    load_rows(block, rows, e_, e_norm_, e_output_, [order](int r) { return size_t(order[r]); });
     if (removal_.is_on())
       for (int r = 0; r < rows; r++) keys_[r] = removal_.row_key(order[r]);
-    edge_in_.multiply(rows_, d, rows, projected_, 3 * d);
-    edge_out_back_.multiply(grads_, d, rows, grad_active_, d);
+    const Element* inputs = operand(rows_, rounded_rows_);
+    const Element* grad_outputs = operand(grads_, rounded_grads_);
+    const Element* grad_maps = operand(projected_, rounded_maps_);
+    edge_in_.multiply(inputs, d, rows, projected_, 3 * d);
+    edge_out_back_.multiply(grad_outputs, d, rows, grad_active_, d);
     for (int node = block.first; node < block.last; node++) {
       attend(node, begin);
       ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), e_, e_output_.value,
-                  e_output_.grad);
+                  Rows{const_cast<float*>(e_output_.grad), true});
     }
     const int vectors = w_.vectors();
-    add_outer<Width<D>::lanes>(projected_, 3 * d, 3 * d, rows_, vectors, d, rows,
-                               gradients_[gradients_.at.edge_in]);
-    add_outer<Width<D>::lanes>(grads_, d, d, active_, vectors, d, rows,
-                               gradients_[gradients_.at.edge_out]);
+    outer_.add(grad_maps, 3 * d, 3 * d, inputs, vectors, d, rows,
+               gradients_[gradients_.at.edge_in]);
+    outer_.add(grad_outputs, d, d, active_, vectors, d, rows, gradients_[gradients_.at.edge_out]);
     if (stack_.output_bias) add_columns(grads_, d, rows, gradients_[gradients_.at.edge_out_bias]);
-    edge_in_back_.multiply(projected_, 3 * d, rows, grads_, d, true);
+    edge_in_back_.multiply(grad_maps, 3 * d, rows, grads_, d, true);
     const float *input = rows_, *grads = grads_;
     float* result = stack_.grad_e;
     add_gradient_sums(w_, s_.edge_sums.at(block.group, thread_), rows,
@@ -177,23 +205,6 @@ class BackwardThread {
     if (++blocks_ % 64 == 0) gradients_.flush();
   }
 
-  void load_edges(const Block& block, const int32_t* order, int rows) {
-    float *input = rows_, *grads = grads_;
-    const Width<D> w = w_;
-    const Norm norm = e_norm_;
-    const float* e = e_;
-    const Output output = e_output_;
-    for (int v = 0; v < w.vectors(); v++) {
-      const NormVector<D> input_norm(w, norm, block.group, v);
-      const GradientVector<D> passed(w, output, block.group, v);
-      for (int r = 0; r < rows; r++) {
-        const size_t at = size_t(r) * w.padded() + v * w.lanes, row = size_t(order[r]) * w.width();
-        V::store(input + at, input_norm(w.load(e + row, v)));
-        V::store(grads + at, passed(w.load(output.grad + row, v), w.load(output.value + row, v)));
-      }
-    }
-  }
-
   // One node: forward again, then backward. The gradients of the three maps of its edges overwrite
   // their values.
   void attend(int node, int begin) {
@@ -202,8 +213,9 @@ class BackwardThread {
     const int32_t* head = side_->head.data() + begin;
     const int32_t* order = side_->order + begin;
     const float *nodes = s_.projected, *node_grads = s_.grad_active, *edge_grads = grad_active_;
-    float *edges = projected_, *edge_active = active_, *node_active = s_.active;
-    float* grad_nodes = s_.grad_projected;
+    float *edges = projected_, *grad_nodes = s_.grad_projected;
+    Element *edge_active = active_, *node_active = s_.active;
+    Element* grad_maps = operand(projected_, rounded_maps_);
     // If this thread owns the graph, no other thread writes to its heads.
     const bool add = !plan_.split || !s_.by_edge;
     const int32_t* target = add ? head : order;
@@ -239,7 +251,7 @@ class BackwardThread {
         V::store(edge_active + size_t(r) * d + v * w_.lanes,
                  V::mish(V::load(edge) + V::load(from + 2 * d) + edge_tail, slope));
         const F grad_tilde = V::load(edge_grads + size_t(r) * d + v * w_.lanes) * slope;
-        V::store(edge, grad_tilde);
+        V::store(grad_maps + size_t(r) * 3 * d + v * w_.lanes, grad_tilde);
         grad_edge_tail += grad_tilde;
         to_head(r, 1, v, grad_tilde);
       }
@@ -253,12 +265,13 @@ class BackwardThread {
       V::store(grad_nodes + own + 3 * d, grad_edge_tail);
       const F factor = grad_tilde * inverse;
       for (int r = first; r < last; r++) {
-        float* edge = edges + size_t(r) * 3 * d + v * w_.lanes;
+        const float* edge = edges + size_t(r) * 3 * d + v * w_.lanes;
+        Element* grad_map = grad_maps + size_t(r) * 3 * d + v * w_.lanes;
         const F kept = V::load(edge + 2 * d), message = V::load(edge + d);
         const F grad_message = (kept + root_epsilon) * factor;
-        V::store(edge + d, grad_message);
+        V::store(grad_map + d, grad_message);
         // The mean of the messages is what the softmax subtracts: aggregated = Σ a · message.
-        V::store(edge + 2 * d, kept * factor * (message - aggregated));
+        V::store(grad_map + 2 * d, kept * factor * (message - aggregated));
         to_head(r, 0, v, grad_message);
       }
     }
@@ -267,19 +280,23 @@ class BackwardThread {
   // Called after all edges with these heads have contributed.
   void nodes(const Block& block, int l) {
     const int rows = block.last - block.first, d = w_.padded(), vectors = w_.vectors();
-    const float* grad_projected = s_.grad_projected + size_t(block.first) * 4 * d;
+    float* grad_projected = s_.grad_projected + size_t(block.first) * 4 * d;
     if (plan_.split)
       for (int node = block.first; node < block.last; node++) collect(node, plan_.other_side(l));
     load_nodes(block);
     const auto& at = gradients_.at;
-    add_outer<Width<D>::lanes>(grad_projected, 4 * d, 4 * d, rows_, vectors, d, rows,
-                               gradients_[at.node_in]);
-    add_outer<Width<D>::lanes>(grads_, d, d, s_.active + size_t(block.first) * d, vectors, d, rows,
-                               gradients_[at.node_out]);
+    if constexpr (is_mixed)
+      for (int i = 0; i < rows * 4 * d; i += w_.lanes)
+        V::store(rounded_maps_ + i, V::load(grad_projected + i));
+    const Element* grad_maps = operand(grad_projected, rounded_maps_);
+    outer_.add(grad_maps, 4 * d, 4 * d, operand(rows_, rounded_rows_), vectors, d, rows,
+               gradients_[at.node_in]);
+    outer_.add(operand(grads_, rounded_grads_), d, d, s_.active + size_t(block.first) * d, vectors,
+               d, rows, gradients_[at.node_out]);
     add_columns(grad_projected, 4 * d, rows, gradients_[at.node_bias]);
     add_columns(grad_projected + 3 * d, 4 * d, rows, gradients_[at.edge_bias]);
     if (stack_.output_bias) add_columns(grads_, d, rows, gradients_[at.node_out_bias]);
-    node_in_back_.multiply(grad_projected, 4 * d, rows, grads_, d, true);
+    node_in_back_.multiply(grad_maps, 4 * d, rows, grads_, d, true);
     add_gradient_sums(w_, s_.node_sums.at(block.group, thread_), rows, [&](int v, int r, F& value) {
       const size_t row = size_t(r) * d + v * w_.lanes;
       const F g = V::load(grads_ + row);
@@ -370,14 +387,17 @@ class BackwardThread {
   Bias<D> node_bias_, edge_bias_;
   Buffer rows_, grads_;          // [rows, padded]: normalised input, gradient of the output
   Buffer projected_;             // [rows, 3 · padded]: edge←edge | tail←edge | attn←edge
-  Buffer grad_active_, active_;  // [rows, padded]: of the edges
+  Buffer grad_active_;           // [rows, padded]: of the edges
+  Array<Element> active_;        // [rows, padded]: of the edges
+  Array<Element> rounded_rows_, rounded_grads_, rounded_maps_;  // operands in mixed precision
+  OuterProduct<Width<D>::lanes> outer_;
   std::vector<uint32_t> keys_;
   size_t blocks_ = 0;
   Removal removal_{0.0, 0, 0};
   const Side* side_ = nullptr;
   Norm x_norm_{}, e_norm_{};  // of the layer's input
   Output x_output_{}, e_output_{};
-  const float *x_ = nullptr, *e_ = nullptr;
+  Rows x_{}, e_{};
 };
 
 template <int D>

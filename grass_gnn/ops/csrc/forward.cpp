@@ -16,7 +16,7 @@ struct ForwardState {
   const Width<D> w;
   Barrier barrier;
   Buffer projected;             // [N, 4 · padded]: tail←tail | tail←head | edge←head | edge←tail
-  Buffer active;                // [N, padded]: mish of the aggregated nodes
+  Array<Element> active;        // [N, padded]: mish of the aggregated nodes
   std::vector<float> identity;  // norm of the first layer's input
   GroupSums node_sums, edge_sums;
   bool failed = false;  // sums over processes failed; set by thread 0 only
@@ -38,9 +38,10 @@ class ForwardThread {
         offsets_(stack_.width, stack_.output_bias), node_in_(w_, 4, true), edge_in_(w_, 3, true),
         node_out_(w_, 1, true), edge_out_(w_, 1, true), node_bias_(w_), edge_bias_(w_),
         node_out_bias_(w_), edge_out_bias_(w_),
-        rows_(size_t(std::max(plan_.most_edges, block_nodes)) * w_.padded()),
-        projected_(size_t(std::max(plan_.most_edges, block_nodes)) * 3 * w_.padded()),
-        keys_(plan_.most_edges) {}
+        rows_(row_count() * w_.padded()), projected_(row_count() * 3 * w_.padded()),
+        rounded_(rounded_size(row_count() * w_.padded())),
+        active_edges_(rounded_size(row_count() * w_.padded())),
+        active_(operand(projected_, active_edges_)), keys_(plan_.most_edges) {}
 
   void run() {
     for (int l = 0; l < stack_.layers; l++) {
@@ -66,6 +67,8 @@ class ForwardThread {
   }
 
  private:
+  size_t row_count() const { return std::max(plan_.most_edges, block_nodes); }
+
   void set_layer(int l) {
     const float* weights = stack_.weights + l * offsets_.size;
     const float alpha = static_cast<float>(stack_.residual_scale);
@@ -84,25 +87,32 @@ class ForwardThread {
     const bool last = l + 1 == stack_.layers;
     x_norm_ = norm_after(l - 1, 0);
     e_norm_ = norm_after(l - 1, 1);
-    x_ = l == 0 ? stack_.x : x_next_;
-    e_ = l == 0 ? stack_.e : e_next_;
+    x_ = l == 0 ? Rows{const_cast<float*>(stack_.x), true} : x_next_;
+    e_ = l == 0 ? Rows{const_cast<float*>(stack_.e), true} : e_next_;
     // If nothing is saved, each layer overwrites its input: a row is read before it is written.
-    x_next_ = last || !stack_.x_saved ? stack_.x_out : stack_.x_saved + l * node_size;
-    e_next_ = last || !stack_.e_saved ? stack_.e_out : stack_.e_saved + l * edge_size;
+    x_next_ = last || !stack_.x_saved ? Rows{stack_.x_out, true}
+                                      : Rows{stack_.x_saved + l * node_size, false};
+    e_next_ = last || !stack_.e_saved ? Rows{stack_.e_out, true}
+                                      : Rows{stack_.e_saved + l * edge_size, false};
   }
 
   // The four linear maps of every node, before the edges need them.
   void project(const Block& block) {
     const int rows = block.last - block.first, d = w_.padded();
     load_nodes(block);
-    node_in_.multiply(rows_, d, rows, s_.projected + size_t(block.first) * 4 * d, 4 * d);
+    node_in_.multiply(operand(rows_, rounded_), d, rows, s_.projected + size_t(block.first) * 4 * d, 4 * d);
   }
 
   void load_nodes(const Block& block) {
-    for (int node = block.first; node < block.last; node++)
-      for (int v = 0; v < w_.vectors(); v++)
-        V::store(rows_ + size_t(node - block.first) * w_.padded() + v * w_.lanes,
-                 normalised(w_, x_, node, x_norm_, block.group, v));
+    with(x_, [&](const auto* x) {
+      for (int node = block.first; node < block.last; node++)
+        for (int v = 0; v < w_.vectors(); v++) {
+          const size_t at = size_t(node - block.first) * w_.padded() + v * w_.lanes;
+          const F value = normalised(w_, x, node, x_norm_, block.group, v);
+          V::store(rows_ + at, value);
+          if constexpr (is_mixed) V::store(rounded_ + at, value);
+        }
+    });
   }
 
   // All in-edges of a block of nodes: attention, aggregation and the edge update.
@@ -110,40 +120,51 @@ class ForwardThread {
     const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin,
               d = w_.padded();
     const int32_t* order = side_->order + begin;
-    const float* e = e_;
-    float *next = e_next_, *input = rows_, *projected = projected_;
+    float *input = rows_, *projected = projected_;
+    Element* rounded = rounded_;
     const Norm norm = e_norm_;
-    for (int v = 0; v < w_.vectors(); v++) {
-      const NormVector<D> input_norm(w_, norm, block.group, v);
-      for (int r = 0; r < rows; r++)
-        V::store(input + size_t(r) * d + v * w_.lanes,
-                 input_norm(w_.load(e + size_t(order[r]) * w_.width(), v)));
-    }
+    with(e_, [=, w = w_](const auto* e) {
+      for (int v = 0; v < w.vectors(); v++) {
+        const NormVector<D> input_norm(w, norm, block.group, v);
+        for (int r = 0; r < rows; r++) {
+          const F value = input_norm(w.load(e + size_t(order[r]) * w.width(), v));
+          V::store(input + size_t(r) * d + v * w.lanes, value);
+          if constexpr (is_mixed) V::store(rounded + size_t(r) * d + v * w.lanes, value);
+        }
+      }
+    });
     if (removal_.is_on())
       for (int r = 0; r < rows; r++) keys_[r] = removal_.row_key(order[r]);
-    edge_in_.multiply(input, d, rows, projected, 3 * d);
+    edge_in_.multiply(operand(input, rounded), d, rows, projected, 3 * d);
     for (int node = block.first; node < block.last; node++) {
       attend(node, begin);
-      ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), e, next);
+      ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), e_, e_next_);
     }
     // Equation (12). The product overwrites the logits, which are no longer needed.
-    edge_out_.multiply(projected, 3 * d, rows, projected + 2 * d, 3 * d);
+    edge_out_.multiply(active_, active_row(), rows, projected + 2 * d, 3 * d);
     const float* bias = edge_out_bias_;
-    add_moments(w_, s_.edge_sums.at(block.group, thread_), rows, [=, w = w_](int v, int r) {
-      const F residual = V::load(input + size_t(r) * d + v * w.lanes);
-      const F update = V::load(projected + (size_t(r) * 3 + 2) * d + v * w.lanes);
-      const F value = residual + update + V::load(bias + v * w.lanes);
-      w.store(next + size_t(order[r]) * w.width(), v, value);
-      return value;
+    with(e_next_, [=](auto* next) {
+      add_moments(w_, s_.edge_sums.at(block.group, thread_), rows, [=, w = w_](int v, int r) {
+        const F residual = V::load(input + size_t(r) * d + v * w.lanes);
+        const F update = V::load(projected + (size_t(r) * 3 + 2) * d + v * w.lanes);
+        const F value = residual + update + V::load(bias + v * w.lanes);
+        w.store(next + size_t(order[r]) * w.width(), v, value);
+        return value;
+      });
     });
   }
+
+  // Activated edges take the place of the map that they come from, unless they are rounded.
+  int active_row() const { return is_mixed ? w_.padded() : 3 * w_.padded(); }
 
   // One node: equations (7) to (10), and mish of both sums.
   void attend(int node, int begin) {
     const int d = w_.padded(), first = side_->ptr[node] - begin,
               last = side_->ptr[node + 1] - begin;
     const int32_t* head = side_->head.data() + begin;
-    float *nodes = s_.projected, *edges = projected_, *active = s_.active;
+    float *nodes = s_.projected, *edges = projected_;
+    Element *active = s_.active, *active_edges = active_;
+    const int active_row = this->active_row();
     const uint32_t* keys = keys_.data();
     const Removal removal = removal_;
     const float root_epsilon = static_cast<float>(std::sqrt(epsilon));
@@ -162,7 +183,8 @@ class ForwardThread {
         score += root_epsilon;
         total += score;
         sum += score * (V::load(from + d) + V::load(edge + d));
-        V::store(edge, V::mish(V::load(edge) + V::load(from + 2 * d) + edge_tail));
+        V::store(active_edges + size_t(r) * active_row + v * w_.lanes,
+                 V::mish(V::load(edge) + V::load(from + 2 * d) + edge_tail));
       }
       const F aggregated = sum / (total + static_cast<float>(epsilon));
       const F x_tilde = V::load(own) + aggregated + V::load(node_bias_ + v * w_.lanes);
@@ -175,12 +197,14 @@ class ForwardThread {
     const int rows = block.last - block.first, d = w_.padded();
     load_nodes(block);
     node_out_.multiply(s_.active + size_t(block.first) * d, d, rows, projected_, d);
-    add_moments(w_, s_.node_sums.at(block.group, thread_), rows, [&](int v, int r) {
-      const F update = V::load(projected_ + size_t(r) * d + v * w_.lanes);
-      const F residual = V::load(rows_ + size_t(r) * d + v * w_.lanes);
-      const F value = residual + update + V::load(node_out_bias_ + v * w_.lanes);
-      w_.store(x_next_ + size_t(block.first + r) * w_.width(), v, value);
-      return value;
+    with(x_next_, [&](auto* next) {
+      add_moments(w_, s_.node_sums.at(block.group, thread_), rows, [&](int v, int r) {
+        const F update = V::load(projected_ + size_t(r) * d + v * w_.lanes);
+        const F residual = V::load(rows_ + size_t(r) * d + v * w_.lanes);
+        const F value = residual + update + V::load(node_out_bias_ + v * w_.lanes);
+        w_.store(next + size_t(block.first + r) * w_.width(), v, value);
+        return value;
+      });
     });
   }
 
@@ -240,19 +264,21 @@ class ForwardThread {
   Bias<D> node_bias_, edge_bias_, node_out_bias_, edge_out_bias_;
   Buffer rows_;                 // [rows, padded]: normalised input
   Buffer projected_;            // [rows, 3 · padded]: edge←edge | tail←edge | attn←edge
+  Array<Element> rounded_;       // [rows, padded]: rows_, in mixed precision
+  Array<Element> active_edges_;  // [rows, padded]: in mixed precision
+  Element* const active_;        // activated edges
   std::vector<uint32_t> keys_;  // for edge removal, one per row
   Removal removal_{0.0, 0, 0};
   const Side* side_ = nullptr;
   Norm x_norm_{}, e_norm_{};  // of the layer's input
-  const float *x_ = nullptr, *e_ = nullptr;
-  float *x_next_ = nullptr, *e_next_ = nullptr;
+  Rows x_{}, e_{}, x_next_{}, e_next_{};
 };
 
 template <int D>
 void forward(const GrassStack& stack) {
   const Plan plan(stack);
-  const size_t row = sizeof(float) * stack.width, kept = stack.layers - 1;
-  prefer_large_pages(stack.e_out, stack.edges * row);
+  const size_t row = sizeof(Element) * stack.width, kept = stack.layers - 1;
+  prefer_large_pages(stack.e_out, stack.edges * sizeof(float) * stack.width);
   if (stack.e_saved) prefer_large_pages(stack.e_saved, kept * stack.edges * row);
   if (stack.x_saved) prefer_large_pages(stack.x_saved, kept * stack.nodes * row);
   ForwardState<D> state(stack, plan);

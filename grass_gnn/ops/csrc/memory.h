@@ -1,4 +1,4 @@
-// Memory: float buffers, and large pages if the system has them.
+// Memory: buffers, and large pages if the system has them.
 #pragma once
 
 #include <cstdint>
@@ -24,28 +24,32 @@ inline void prefer_large_pages(const void* data, size_t bytes) {
 #endif
 }
 
-// Prefetches floats into the L2 cache.
-GRASS_INLINE void prefetch(const float* data, int count) {
-  for (int i = 0; i < count; i += 16) __builtin_prefetch(data + i, 0, 2);
+// Prefetches bytes into the L2 cache.
+GRASS_INLINE void prefetch(const void* data, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 64)
+    __builtin_prefetch(static_cast<const char*>(data) + i, 0, 2);
 }
 
-// Uninitialised floats, aligned to cache lines.
-class Buffer {
+// Uninitialised numbers, aligned to cache lines.
+template <class T>
+class Array {
  public:
-  Buffer() = default;
-  explicit Buffer(size_t size) {
-    const size_t bytes = (size * sizeof(float) + 127) / 64 * 64;
-    data_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+  Array() = default;
+  explicit Array(size_t size) {
+    const size_t bytes = (size * sizeof(T) + 127) / 64 * 64;
+    data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes)));
     if (!data_) throw std::bad_alloc();
     prefer_large_pages(data_.get(), bytes);
   }
-  operator float*() const { return data_.get(); }
+  operator T*() const { return data_.get(); }
 
  private:
   struct Free {
-    void operator()(float* p) const { std::free(p); }
+    void operator()(T* p) const { std::free(p); }
   };
-  std::unique_ptr<float, Free> data_;
+  std::unique_ptr<T, Free> data_;
 };
+
+using Buffer = Array<float>;
 
 }  // namespace grass

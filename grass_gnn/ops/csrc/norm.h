@@ -49,8 +49,8 @@ struct NormVector {
   GRASS_INLINE F operator()(F value) const { return (value - shift) * scale; }
 };
 
-template <int D>
-GRASS_INLINE typename Width<D>::F normalised(Width<D> w, const float* values, size_t row, Norm norm,
+template <int D, class T>
+GRASS_INLINE typename Width<D>::F normalised(Width<D> w, const T* values, size_t row, Norm norm,
                                              int group, int v) {
   return NormVector<D>(w, norm, group, v)(w.load(values + row * w.width(), v));
 }

@@ -33,7 +33,8 @@ struct NormGradient {
 
 // A layer's output and the gradient of its normalised form.
 struct Output {
-  const float *grad, *value;
+  const float* grad;
+  Rows value;
   Norm value_norm;  // the norm of `value`
   Norm norm;        // the norm that the gradient passes through
   NormGradient::View correction;

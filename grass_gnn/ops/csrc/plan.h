@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "memory.h"
+#include "precision.h"
 #include "stack.h"
 
 namespace grass {
@@ -49,14 +49,18 @@ class Ahead {
     end_ = side.order + side.ptr[share.edge_blocks[next_block].last];
   }
 
-  // Fetches the next `count` rows of `width` floats of each array.
+  // Fetches the next `count` rows of `width` values of each array.
   template <class... Arrays>
   GRASS_INLINE void fetch(int count, int width, Arrays... arrays) {
-    for (; count > 0 && row_ != end_; count--, row_++)
-      (prefetch(arrays + size_t(*row_) * width, width), ...);
+    for (; count > 0 && row_ != end_; count--, row_++) (fetch_row(arrays, width), ...);
   }
 
  private:
+  GRASS_INLINE void fetch_row(Rows rows, int width) const {
+    const size_t bytes = width * rows.element_size();
+    prefetch(static_cast<const char*>(rows.data) + *row_ * bytes, bytes);
+  }
+
   const int32_t *row_ = nullptr, *end_ = nullptr;
 };
 

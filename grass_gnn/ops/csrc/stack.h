@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "precision.h"
+
 enum GrassNorm : int64_t { grass_no_norm = 0, grass_batch_norm = 1, grass_instance_norm = 2 };
 
 struct GrassStack {
@@ -22,7 +24,8 @@ struct GrassStack {
 
   const float *x, *e;        // [N, d], [E, d]
   float *x_out, *e_out;      // [N, d], [E, d], normalised
-  float *x_saved, *e_saved;  // [L - 1, N, d], [L - 1, E, d]: inputs of layers 1…, or null
+  // Inputs of layers 1…, [L - 1, N, d], [L - 1, E, d], or null: in bfloat16 in mixed precision.
+  grass::Element *x_saved, *e_saved;
   float* affine;             // [L, 2, G, 2, d]: shift and scale of each layer's norm
   float* statistics;         // [L, 2, 2, d]: mean and variance of each layer's rows
 

@@ -2,14 +2,11 @@
 // source.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
-#include "memory.h"
+#include "precision.h"
 
 namespace grass {
 
@@ -23,6 +20,33 @@ constexpr int native_lanes = 4, native_registers = 32;
 constexpr int native_lanes = 4, native_registers = 16;
 #endif
 
+// Between L words and their lower halves, in memory. Specialised by hand, because GCC converts
+// vectors of fixed sizes only.
+template <int L>
+struct Conversion;
+#define GRASS_CONVERSION(L)                                          \
+  template <>                                                        \
+  struct Conversion<L> {                                             \
+    typedef uint32_t Words __attribute__((vector_size(4 * L)));      \
+    typedef uint16_t Halves __attribute__((vector_size(2 * L)));     \
+    static GRASS_INLINE void narrow(const void* from, void* to) {    \
+      Words words;                                                   \
+      std::memcpy(&words, from, sizeof words);                       \
+      const Halves halves = __builtin_convertvector(words, Halves);  \
+      std::memcpy(to, &halves, sizeof halves);                       \
+    }                                                                \
+    static GRASS_INLINE void widen(const void* from, void* to) {     \
+      Halves halves;                                                 \
+      std::memcpy(&halves, from, sizeof halves);                     \
+      const Words words = __builtin_convertvector(halves, Words);    \
+      std::memcpy(to, &words, sizeof words);                         \
+    }                                                                \
+  };
+GRASS_CONVERSION(4)
+GRASS_CONVERSION(8)
+GRASS_CONVERSION(16)
+#undef GRASS_CONVERSION
+
 template <int L>
 struct Lanes {
   typedef float F __attribute__((vector_size(4 * L)));
@@ -34,6 +58,25 @@ struct Lanes {
     return x;
   }
   static GRASS_INLINE void store(float* p, F x) { std::memcpy(p, &x, sizeof(F)); }
+  static GRASS_INLINE F load(const Bfloat16* p) { return (F)(halves(p) << 16); }
+  static GRASS_INLINE void store(Bfloat16* p, F x) {  // rounds as set() does
+#if defined(__AVX512BF16__)
+    if constexpr (L == 16) {
+      const auto rounded = _mm512_cvtneps_pbh((__m512)x);
+      std::memcpy(p, &rounded, 2 * L);
+      return;
+    }
+#endif
+    const U bits = (U)x, rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    const U valid = x == x ? rounded : rounded * 0 + 0x7fc0;
+    Conversion<L>::narrow(&valid, p);
+  }
+  // The bits of L values, each in the lower half of a word.
+  static GRASS_INLINE U halves(const Bfloat16* p) {
+    U words;
+    Conversion<L>::widen(p, &words);
+    return words;
+  }
   static GRASS_INLINE void add(float* p, F x) { store(p, load(p) + x); }
   static GRASS_INLINE F all(float value) { return value - F{}; }
   // Maximum and minimum, or b if either is NaN.
@@ -64,11 +107,18 @@ struct Lanes {
     x = max(all(-50.0f), x);
     const F shifted = x * 1.44269504f + rounder;  // x / ln 2 = n + r, where n is an integer
     const F r = x * 1.44269504f - (shifted - rounder);
-    F y = r * 1.3264727089e-3f + 9.6715128619e-3f;  // 2^r for |r| ≤ 1/2, to 9e-8
-    y = y * r + 5.5507337456e-2f;
-    y = y * r + 2.4022242082e-1f;
-    y = y * r + 6.9314697760e-1f;
-    y = y * r + 1.0f;
+    F y;
+    if constexpr (is_mixed) {  // 2^r for |r| ≤ 1/2, to 8e-5: bfloat16 has a step of 4e-3
+      y = r * 5.517167e-2f + 2.4261113e-1f;
+      y = y * r + 6.9326099e-1f;
+      y = y * r + 9.9992807e-1f;
+    } else {  // to 9e-8
+      y = r * 1.3264727089e-3f + 9.6715128619e-3f;
+      y = y * r + 5.5507337456e-2f;
+      y = y * r + 2.4022242082e-1f;
+      y = y * r + 6.9314697760e-1f;
+      y = y * r + 1.0f;
+    }
     return (F)((U)y + ((U)shifted << 23));  // times 2^n
   }
 
@@ -77,6 +127,7 @@ struct Lanes {
 #if defined(__AVX512F__)  // a 14-bit estimate and one Newton step are faster than a division
     if constexpr (L == 16) {
       const F guess = (F)_mm512_rcp14_ps((__m512)x);
+      if constexpr (is_mixed) return guess;
       return guess * (2.0f - x * guess);
     }
 #endif
@@ -118,18 +169,22 @@ struct Width {
   GRASS_INLINE int padded() const { return D ? D : rounded; }  // of rows in internal buffers
   GRASS_INLINE int vectors() const { return padded() / lanes; }
 
-  // Vector v of a row of width() floats; elements beyond its end read as zero.
-  GRASS_INLINE F load(const float* row, int v) const {
+  // Vector number v of a row of width() elements; values beyond its end are read as zero.
+  template <class T>
+  GRASS_INLINE F load(const T* row, int v) const {
     const int rest = width() - v * lanes;
     if (D || rest >= lanes) return V::load(row + v * lanes);
-    F x{};
-    if (rest > 0) std::memcpy(&x, row + v * lanes, sizeof(float) * rest);
-    return x;
+    T part[lanes] = {};
+    if (rest > 0) std::memcpy(part, row + v * lanes, sizeof(T) * rest);
+    return V::load(part);
   }
-  GRASS_INLINE void store(float* row, int v, F x) const {
+  template <class T>
+  GRASS_INLINE void store(T* row, int v, F x) const {
     const int rest = width() - v * lanes;
     if (D || rest >= lanes) return V::store(row + v * lanes, x);
-    if (rest > 0) std::memcpy(row + v * lanes, &x, sizeof(float) * rest);
+    T part[lanes];
+    V::store(part, x);
+    if (rest > 0) std::memcpy(row + v * lanes, part, sizeof(T) * rest);
   }
 };
 

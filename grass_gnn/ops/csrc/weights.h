@@ -38,24 +38,25 @@ class Packed {
           const float value = real ? scale * weight[size_t(block * d + out) * d + in] : 0.0f;
           const int k = transposed_ ? in : block * padded + out;
           const int n = transposed_ ? block * padded + out : in;
-          data_[(size_t(n / panel) * depth() + k) * panel + n % panel] = value;
+          const size_t first = (size_t(n / panel) * (depth() / pair) + k / pair) * panel;
+          set(data_[(first + n % panel) * pair + k % pair], value);
         }
   }
 
   // c[rows, …] = a · this, or += a · this.
-  void multiply(const float* a, ptrdiff_t a_row, int rows, float* c, ptrdiff_t c_row,
+  void multiply(const Element* a, ptrdiff_t a_row, int rows, float* c, ptrdiff_t c_row,
                 bool add = false) const {
     const int panel = panel_vectors(vectors()) * w_.lanes;
-    const Right right{data_, ptrdiff_t(depth()) * panel, panel};
-    grass::multiply<Width<D>::lanes>(Left{a, a_row, 1}, rows, right, vectors(), depth(), c, c_row,
-                                     add);
+    const Right right{data_, ptrdiff_t(depth()) * panel, panel * pair};
+    grass::multiply<Width<D>::lanes>(Left{a, a_row, pair}, rows, right, vectors(), depth() / pair,
+                                     c, c_row, add);
   }
 
  private:
   const Width<D> w_;
   const int blocks_;
   const bool transposed_;
-  Buffer data_;
+  Array<Element> data_;
 };
 
 // A bias, padded.
