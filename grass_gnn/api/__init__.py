@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "graphs": ("GraphSpec", "from_networkx", "read_graph", "read_graphs"),
         "links": ("fit_links", "link_question", "predict_links"),
         "options": ("PredictOptions", "SearchOptions"),
+        "pretraining": ("PretrainingSpec", "pretrain"),
         "prediction": ("PredictionSummary", "predict_table"),
         "tuning": ("TuneResult", "tune"),
     },

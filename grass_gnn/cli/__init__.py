@@ -28,6 +28,7 @@ from grass_gnn.cli import (
     finetune,
     info,
     predict,
+    pretrain,
     report,
     reproduce,
     serve,
@@ -78,6 +79,7 @@ _add(OWN_DATA, predict.predict, predict.EXAMPLES)
 _add(OWN_DATA, calibrate.calibrate, calibrate.EXAMPLES)
 _add(OWN_DATA, tune.tune, tune.EXAMPLES)
 _add(OWN_DATA, finetune.finetune, finetune.EXAMPLES)
+_add(OWN_DATA, pretrain.pretrain, pretrain.EXAMPLES)
 _add(MODELS, info.info, info.EXAMPLES)
 _add(MODELS, report.report, report.EXAMPLES)
 _add(MODELS, evaluate.evaluate, evaluate.EXAMPLES)

@@ -328,7 +328,11 @@ class MoleculeReader:
             UnreadableMolecule: The text is not a molecule, or the molecule is too large.
         """
         with rdBase.BlockLogs():  # reasons are returned, not logged
-            mol = parse(smiles, self.max_atoms)
+            return self.read(parse(smiles, self.max_atoms))
+
+    def read(self, mol: Any) -> Molecule:
+        """The graph of an RDKit molecule, with the requested values."""
+        with rdBase.BlockLogs():
             if self.canonical_order:
                 mol = in_canonical_order(mol)
             canonical = Chem.MolToSmiles(mol) if self.identity else ""
