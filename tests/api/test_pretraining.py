@@ -9,15 +9,35 @@ from grass_gnn.api.pretraining import PretrainingSpec, pretrain
 from grass_gnn.data.pretraining import shards
 from grass_gnn.data.pretraining.lists import constitution, draw, excluded_molecules, read_list
 from grass_gnn.data.pretraining.shards import MOLECULES, TargetScaling
-from grass_gnn.data.tables.descriptors import descriptor_names
+from grass_gnn.data.pretraining.targets import target_names
 from grass_gnn.data.tables.molecules import parse
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import WEIGHTS, load_model
 from grass_gnn.training.options import RunOptions
 
-SMALL = {"model.layers": 2, "model.dim": 8, "model.head_hidden": 0, "training.batch_size": 8}
-RINGS = ("c1ccccc1", "C1CC1", "c1ccncc1", "C1CCNCC1")
-CHAINS = ("C", "CC", "CO", "C(=O)O", "C(C)O", "N", "C#N", "CCl", "OC", "C[N+](C)(C)C", "C(F)(F)F")
+SMALL = {
+    "model.layers": 2,
+    "model.dim": 8,
+    "model.head_hidden": 0,
+    "training.batch_size": 8,
+    "evaluation.rewirings": 1,
+}
+
+RINGS = ("c1ccccc1", "C1CC1", "c1ccncc1", "C1CCNCC1", "c1ccc(O)cc1", "C1CCOC1")
+CHAINS = (
+    "C",
+    "CC",
+    "CO",
+    "C(=O)O",
+    "C(C)O",
+    "N",
+    "C#N",
+    "CCl",
+    "OC",
+    "C[N+](C)(C)C",
+    "C(F)(F)F",
+    "S",
+)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +117,7 @@ def test_targets_are_centred_scaled_and_bounded():
 
 
 def test_names_of_descriptors_are_distinct():
-    names = descriptor_names()
+    names = target_names()
     assert len(set(names)) == len(names) > 200
 
 
