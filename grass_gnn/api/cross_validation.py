@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grass_gnn.api.fitting import choose_table_config, describe, train_table
+from grass_gnn.api.fitting import choose_start, describe, train_table
 from grass_gnn.api.options import table_options
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.tables.dataset import (
@@ -195,7 +195,7 @@ def cross_validate(
         _write_folds(out, splits.table, options.resume)
         for fold in range(folds):
             folder, data = out / f"fold-{fold + 1}", splits.data(fold)
-            chosen = choose_table_config(data, config, settings)
+            chosen, pretrained = choose_start(data, config, settings, spec.from_scratch)
             if fold == 0:
                 for sentence in (*data.summary, describe(chosen)):
                     logger.info(sentence)
@@ -206,7 +206,7 @@ def cross_validate(
             resume = options.resume and (folder / "checkpoints").exists()
             own = replace(options, seed=options.seed + fold, resume=resume)
             try:
-                train_table(data, chosen, folder, path, own, baseline=spec.baseline)
+                train_table(data, chosen, folder, path, own, pretrained, spec.baseline)
             except Interrupted:
                 raise Interrupted(
                     f"Stopped in fold {fold + 1} of {folds}; resume with --resume --out {out}."

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grass_gnn.api.fitting import (
+    START,
     choose_config,
     class_names,
     default_settings_for,
@@ -27,9 +28,10 @@ from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.protocol import device_of
-from grass_gnn.evaluation.trained import TrainedModel, load_model
+from grass_gnn.evaluation.trained import SHIPPED, TrainedModel, load_model, shipped_models
 from grass_gnn.files import read_json, write_json
 from grass_gnn.nn.model import BODY, GRASS, FrozenGRASS, build_model
+from grass_gnn.nn.norm import freeze_norms
 from grass_gnn.progress import reporting
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, check_folder
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FILE = "start.json"
+SHIPPED_PRETRAINED = "pretrained"
+"""Name of the pretrained model that comes with the package."""
+_STEPS = 1_500  # approximate number of optimiser steps when a table starts from it
 RATE_DIVISOR = 5  # factor of the learning rate of pretrained weights
 # Settings that change neither the layers nor their inputs.
 _FREE = ("training.", "evaluation.", "task.loss", "task.metric")
@@ -54,10 +58,14 @@ class Pretrained:
     Args:
         source: The trained model.
         freeze: Whether to freeze everything except the new head.
+        fixed_norms: Whether norms keep the statistics of the source while all weights are trained.
+            A small table then cannot make its rare structures look extreme, and small batches add
+            no noise.
     """
 
     source: TrainedModel
     freeze: bool = False
+    fixed_norms: bool = False
 
     def choose_config(
         self,
@@ -76,11 +84,14 @@ class Pretrained:
         """
         settings = dict(settings or {})
         for name in settings:
-            if not name.startswith(_FREE) and name not in _FREE_OF_MODEL:
+            if not self.allows([name]):
                 raise GrassError(
                     f"The setting {name} cannot be changed: {self.name} determines the layers "
                     "and their inputs."
                 )
+        if self.fixed_norms:
+            config = self.source.config.override(transfer_settings(len(graphs)))
+            return choose_config(graphs, features, task, config, settings)
         chosen = {
             name: value
             for name, value in default_settings_for(graphs).items()
@@ -94,8 +105,8 @@ class Pretrained:
     def build(self, config: GRASSConfig, data: PreparedData, seed: int) -> GRASS:
         """Build a model with the source's layers and a new head.
 
-        Frozen layers keep the statistics of their norms; otherwise these are collected again from
-        the new graphs.
+        Frozen layers and fixed norms keep the statistics of the norms; otherwise these are
+        collected again from the new graphs.
         """
         fresh = build_model(config, data, seed)
         source, own = self.source.model.state_dict(), fresh.state_dict()
@@ -103,13 +114,17 @@ class Pretrained:
         kept = {
             name: value
             for name, value in source.items()
-            if name.split(".")[0] in BODY and (self.freeze or name in learned)
+            if name.split(".")[0] in BODY and (self.freeze or self.fixed_norms or name in learned)
         }
         if self.freeze and {"pooling.scales"} <= own.keys() & source.keys():
             kept["pooling.scales"] = source["pooling.scales"]  # keeps the embeddings unchanged
         assert isinstance(fresh, GRASS)
         model = FrozenGRASS(config) if self.freeze else fresh
         model.load_state_dict({**own, **kept})
+        if self.fixed_norms:
+            for name in BODY:  # descriptors of the table have statistics of their own
+                if (part := getattr(model, name)) is not None:
+                    freeze_norms(part)
         return model
 
     def check_features(self, given: InputConfig) -> InputConfig:
@@ -136,13 +151,15 @@ class Pretrained:
         Raises:
             GrassError: A run to be resumed started from another model.
         """
+        source = self.source.folder
+        shipped = source is not None and source.parent == SHIPPED
         start = {
-            "run": str(self.source.folder),
+            "run": source.name if source is not None and shipped else str(source),
             "weights_sha256": self.source.card.get("weights_sha256"),
             "frozen": self.freeze,
         }
-        if resume and (folder / FILE).is_file():
-            before = read_json(folder / FILE)
+        if resume and (folder / START).is_file():
+            before = read_json(folder / START)
             for what in ("weights_sha256", "frozen"):
                 if before.get(what) != start[what]:
                     raise GrassError(
@@ -150,8 +167,12 @@ class Pretrained:
                         f"{' with --freeze' if before.get('frozen') else ''}: use the same options."
                     )
             return before
-        write_json(folder / FILE, start)
+        write_json(folder / START, start)
         return start
+
+    def allows(self, settings: Iterable[str]) -> bool:
+        """Whether settings of these dotted names leave the layers and their inputs as they are."""
+        return all(name.startswith(_FREE) or name in _FREE_OF_MODEL for name in settings)
 
     @property
     def name(self) -> str:
@@ -166,6 +187,43 @@ class Pretrained:
             f"Fine-tuning {self.name}: training {trained} with learning rate {rate:.3g} "
             f"(originally {before:.3g})."
         )
+
+
+def transfer_settings(num_train: int) -> dict[str, Any]:
+    """Settings for starting from the pretrained model that comes with the package.
+
+    Small tables get small batches and at most sixty epochs, large ones at least twenty. The moving
+    average of the weights takes the place of an ensemble of several trainings.
+
+    Args:
+        num_train: Number of training molecules.
+    """
+    batch_size = max(8, min(64, num_train // 16))
+    epochs = max(20, min(60, round(_STEPS * batch_size / max(num_train, 1))))
+    return {
+        "training.batch_size": batch_size,
+        "training.epochs": epochs,
+        "training.patience": max(10, epochs // 3),
+        "training.learning_rate": 2e-4,
+        "training.average": 0.99,
+        "training.checkpoint_minutes": 5.0,
+        "evaluation.rewirings": 16,
+    }
+
+
+def default_start(features: str, settings: Iterable[str]) -> Pretrained | None:
+    """The pretrained model that comes with the package, if a run can start from it.
+
+    Args:
+        features: Vocabulary of atoms and bonds of the table.
+        settings: Names of changed settings; those of the layers need a training from scratch.
+    """
+    if SHIPPED_PRETRAINED not in shipped_models():
+        return None
+    pretrained = Pretrained(load_model(SHIPPED_PRETRAINED), fixed_norms=True)
+    schema = TableSchema.from_card(pretrained.source.card)
+    same = schema is not None and schema.features == features
+    return pretrained if same and pretrained.allows(settings) else None
 
 
 def _describe(features: FeatureConfig) -> str:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+START = "start.json"  # in a run folder: the model that training started from
 DATA_FOLDER = "data"  # in a run folder: the encoded splits
 
 _LARGE = 60  # mean number of nodes above which RRWP costs more than eigenvectors
@@ -128,9 +129,38 @@ def fit_table(
         data = read_tables(path, spec, options.seed)
     for sentence in data.summary:
         logger.info(sentence)
-    chosen = choose_table_config(data, config, settings)
+    began = options.resume and (out / "config.toml").exists() and not (out / START).exists()
+    scratch = spec.from_scratch or began  # a run is resumed as it was started
+    chosen, pretrained = choose_start(data, config, settings, scratch)
     logger.info(describe(chosen))
-    return train_table(data, chosen, out, path, options, baseline=spec.baseline)
+    return train_table(data, chosen, out, path, options, pretrained, spec.baseline)
+
+
+def choose_start(
+    data: TableData,
+    config: GRASSConfig | None = None,
+    settings: Mapping[str, Any] | None = None,
+    from_scratch: bool = False,
+) -> tuple[GRASSConfig, Pretrained | None]:
+    """The configuration for a table, and the pretrained model to start from, if any.
+
+    Args:
+        data: The table.
+        config: Configuration to train from scratch, instead of the defaults.
+        settings: Changes by dotted name. Those of layers or inputs need a training from scratch.
+        from_scratch: Do not use the pretrained model.
+    """
+    from grass_gnn.api.finetuning import default_start  # which imports this module
+
+    found = None
+    if config is None and not from_scratch:
+        found = default_start(data.schema.features, settings or {})
+    if found is None:
+        return choose_table_config(data, config, settings), None
+    columns = {"descriptors": len(data.schema.descriptors)}
+    inputs = found.source.config.input.model_copy(update=columns)
+    logger.info("Starting from the pretrained model; --from-scratch trains without it.")
+    return found.choose_config(data.splits["train"], inputs, data.task, settings), found
 
 
 def fit_graphs(

@@ -35,7 +35,7 @@ RUN_HELP = "Run folder, or the name of a model that comes with the package."
 
 # Fields whose appearance on the command line does not follow from their type.
 _RENAMED = {"targets": "target"}
-_NO_OPTION = ("progress", "baseline")
+_NO_OPTION = ("progress", "baseline", "from_scratch")
 _METAVAR = {
     "split": "KIND|NAME",
     "task": "KIND",

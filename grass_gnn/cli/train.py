@@ -79,6 +79,14 @@ def train(
         ),
     ] = None,
     baseline: Baseline = True,
+    from_scratch: Annotated[
+        bool,
+        typer.Option(
+            "--from-scratch",
+            help="Do not start from the pretrained model that comes with the package.",
+            rich_help_panel=TABLE,
+        ),
+    ] = False,
     data: RawFiles = None,
     generate: Generate = None,
     config: Config = None,
@@ -103,7 +111,9 @@ def train(
     on_table = source in BUNDLED or is_table(source)
     on_graphs = not on_table and is_graph_file(source)
     if not on_table:
-        refuse(context, ["folds", "baseline"], "applies only to tables of molecules.")
+        refuse(
+            context, ["folds", "baseline", "from_scratch"], "applies only to tables of molecules."
+        )
         names = [
             name for name in option_names(TableSpec) if not on_graphs or name not in _FOR_GRAPHS
         ]
@@ -119,7 +129,9 @@ def train(
     folder = folder or Path("runs") / Path(source).name.split(".")[0]
     changes = parse_settings(settings or [], epochs)
     if on_table:
-        path, spec = find_table(source, replace(table, baseline=baseline))
+        path, spec = find_table(
+            source, replace(table, baseline=baseline, from_scratch=from_scratch)
+        )
         given: dict[str, Any] = {"config": config_file(config), "settings": changes}
         if folds is not None:
             _show_folds(cross_validate(path, spec, folder, folds, options, **given), folder, json)

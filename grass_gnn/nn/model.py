@@ -20,7 +20,7 @@ from grass_gnn.data.batch import ADDED_EDGE, GraphBatch, as_data, batch_from_dat
 from grass_gnn.encoding import make_encoding
 from grass_gnn.nn.attention import LayerStack
 from grass_gnn.nn.init import init_linear, uniform_
-from grass_gnn.nn.norm import AveragingNorm, DescriptorNorm, InputNorm, limit_inputs
+from grass_gnn.nn.norm import DescriptorNorm, InputNorm, freeze_norms, limit_inputs
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -415,9 +415,7 @@ class FrozenGRASS(GRASS):
         super().__init__(config)
         for part in self.body:
             part.requires_grad_(False)
-            for module in part.modules():
-                if isinstance(module, AveragingNorm):
-                    module.freeze()
+            freeze_norms(part)
         self.train()
 
     @property

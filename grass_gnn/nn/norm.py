@@ -321,6 +321,13 @@ def _column_statistics(v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, torch.maximum(std, (high - low) / _RANGE), reach
 
 
+def freeze_norms(model: nn.Module) -> None:
+    """Use the statistics that the norms have from now on, also in training."""
+    for module in model.modules():
+        if isinstance(module, AveragingNorm):
+            module.freeze()
+
+
 def limit_inputs(model: nn.Module, limit: float) -> None:
     """Clip the output of a model's input norms to ``limit`` standard deviations."""
     for module in model.modules():

@@ -1,17 +1,25 @@
 """Pretraining on a list of SMILES: which molecules are used, and resuming to the same bytes."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from grass_gnn.api import finetuning
+from grass_gnn.api.embedding import embed_table
+from grass_gnn.api.fitting import fit_table
 from grass_gnn.api.pretraining import PretrainingSpec, pretrain
 from grass_gnn.data.pretraining import shards
 from grass_gnn.data.pretraining.lists import constitution, draw, excluded_molecules, read_list
 from grass_gnn.data.pretraining.shards import MOLECULES, TargetScaling
 from grass_gnn.data.pretraining.targets import target_names
 from grass_gnn.data.tables.molecules import parse
+from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation import trained
 from grass_gnn.evaluation.trained import WEIGHTS, load_model
 from grass_gnn.training.options import RunOptions
 
@@ -124,3 +132,41 @@ def test_names_of_descriptors_are_distinct():
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(GrassError, match=r"nothing\.smi"):
         pretrain([Path("nothing.smi")], tmp_path / "run")
+
+
+def test_tables_start_from_the_shipped_model_unless_told_otherwise(
+    molecules, tmp_path, monkeypatch
+):
+    run(molecules, tmp_path / "pretrained", progress=lambda *_: None)
+    monkeypatch.setattr(trained, "SHIPPED", tmp_path)
+    monkeypatch.setattr(finetuning, "SHIPPED", tmp_path)
+    texts = list(read_list(molecules / "list.smi"))[:60]
+    table = tmp_path / "own.csv"
+    table.write_text("Drug,y\n" + "".join(f"{text},{len(text)}\n" for text in texts))
+    spec = TableSpec(("y",), smiles="Drug")
+    short = {"training.epochs": 1, "evaluation.rewirings": 1}
+
+    tuned = fit_table(table, spec, tmp_path / "tuned", settings=short)
+    start = json.loads((tmp_path / "tuned" / "start.json").read_text())
+    assert start["run"] == "pretrained"
+    assert tuned.model.config.model.dim == 8
+    source = load_model("pretrained").model
+    for name in ("node_encoding", "edge_encoding"):  # as in pretraining, also while training
+        norm = getattr(tuned.model, name).norm
+        assert norm.frozen
+        assert torch.equal(norm.mean, getattr(source, name).norm.mean)
+    assert not torch.equal(  # but weights are trained
+        tuned.model.node_encoding.linear.weight, source.node_encoding.linear.weight
+    )
+
+    layers = {**short, "model.layers": 1, "model.dim": 4}  # not the layers of the shipped model
+    for name, changes, own in (
+        ("layers", layers, spec),
+        ("scratch", layers, replace(spec, from_scratch=True)),
+    ):
+        fit_table(table, own, tmp_path / name, settings=changes)
+        assert not (tmp_path / name / "start.json").exists()
+
+    embed_table(load_model("pretrained"), table, tmp_path / "own.npz", smiles="Drug", rewirings=1)
+    found = np.load(tmp_path / "own.npz")
+    assert found["embedding"].shape[1] == 24

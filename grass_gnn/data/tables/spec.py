@@ -40,6 +40,7 @@ class TableSpec:
             stands for RDKit's 2D descriptors, which are computed.
         bad_rows: What to do with unusable rows: ``"skip"`` or ``"fail"``.
         baseline: Also score a random forest on fingerprints and descriptors on the test rows.
+        from_scratch: Train without the pretrained model that comes with the package.
     """
 
     targets: tuple[str, ...] = ()
@@ -54,6 +55,7 @@ class TableSpec:
     descriptors: tuple[str, ...] = ()
     bad_rows: str = "skip"
     baseline: bool = False
+    from_scratch: bool = False
 
     def __post_init__(self) -> None:
         if self.bad_rows not in BAD_ROWS:
