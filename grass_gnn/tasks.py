@@ -377,7 +377,10 @@ class Regression(Task):
             filled = torch.where(known, target, 0.0)
             centred = torch.where(known, target - filled.sum(dim=0) / count.clamp(min=1), 0.0)
             residual = torch.where(known, prediction - target, 0.0).square().sum(dim=0)
-            values = (1 - residual / centred.square().sum(dim=0))[count > 1]
+            total = centred.square().sum(dim=0)
+            # As torchmetrics: 1 for an exact prediction, 0 for other ones of a constant target.
+            values = torch.where(total < 1e-4, 0.0, 1 - residual / total)
+            values = torch.where(residual < 1e-4, 1.0, values)[count > 1]
             return float(values.mean()) if len(values) else math.nan
         error = (prediction - target)[known]
         return float(error.abs().mean() if metric == "mae" else error.square().mean().sqrt())
