@@ -19,7 +19,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from grass_gnn.config import GRASSConfig
-from grass_gnn.data.benchmarks.fingerprint import Fingerprint, SplitSize
 from grass_gnn.data.packed.dataset import (
     PackedDataset,
     from_tensors,
@@ -27,7 +26,7 @@ from grass_gnn.data.packed.dataset import (
     pointers,
     shapes_of,
 )
-from grass_gnn.data.packed.prepare import PreparedData, open_entry
+from grass_gnn.data.packed.prepare import Fingerprint, PreparedData, SplitSize, open_entry
 from grass_gnn.data.packed.store import CacheEntry, DamagedError, TensorWriter, read_tensors
 from grass_gnn.data.pretraining.lists import PretrainingReader
 from grass_gnn.data.tables.molecules import Molecule
