@@ -85,17 +85,20 @@ _run_cases = st.tuples(
     _edits,
     _headers,
     _headers,
+    _headers,
     st.integers(0, 9),  # 0: checksums are left wrong
-    st.one_of(st.just([]), _edits),  # of the calibration
+    # Of the calibration and the domain.
+    st.tuples(st.one_of(st.just([]), _edits), st.one_of(*[st.just([])] * 3, _edits)),
     st.one_of(*[st.none()] * 6, damaged(st.just(b'{"format": 1, "config": {}}'), 1.0)),
 )
 
 
 def _load_run(case: Any, folder: Path, past: Passed) -> None:
-    edits, weights, similarity, sums, calibrated, other_card = case
+    edits, weights, similarity, near, sums, (calibrated, domain), other_card = case
     original = _run()
     files = dict(original)
-    for name, header in (("weights", weights), ("similarity", similarity)):
+    headers = {"weights": weights, "similarity": similarity, "neighbours": near}
+    for name, header in headers.items():
         files[f"{name}.safetensors"] = _edited_tensors(files[f"{name}.safetensors"], *header)
     card = _edited(json.loads(original["config.json"]), edits)
     if sums:
@@ -104,7 +107,12 @@ def _load_run(case: Any, folder: Path, past: Passed) -> None:
     calibration = _edited(json.loads(original["calibration.json"]), calibrated)
     if sums and isinstance(calibration.get("models"), list):
         calibration["models"][:1] = [card.get("weights_sha256")]
+    file = calibration.get("neighbours")
+    if sums and isinstance(file, dict):
+        file["model"] = card.get("weights_sha256")
+        file["sha256"] = hashlib.sha256(files["neighbours.safetensors"]).hexdigest()
     files["calibration.json"] = json.dumps(calibration).encode()
+    files["domain.json"] = json.dumps(_edited(json.loads(original["domain.json"]), domain)).encode()
     files["config.json"] = json.dumps(card).encode() if other_card is None else other_card
     for name, data in files.items():
         (folder / name).write_bytes(data)
@@ -117,9 +125,13 @@ def _load_run(case: Any, folder: Path, past: Passed) -> None:
     ensemble = Ensemble([trained], find_calibration([trained])[0])
     reader = MoleculeReader(ensemble.schema.features, fingerprints=True)
     molecule = reader("CCO")
-    ensemble.predict([molecule.checked([1.0] * len(ensemble.schema.descriptors))], 1, 0, False)
+    graph = molecule.checked([1.0] * len(ensemble.schema.descriptors))
+    similarity = None
     if ensemble.similarity is not None:
-        ensemble.similarity.nearest(molecule.fingerprint[None])
+        similarity = ensemble.similarity.nearest(molecule.fingerprint[None])
+    found = ensemble.predict([graph], 1, 0, False, similarity)
+    _, found = ensemble.compare([molecule.composition], found)
+    ensemble.interval(found)
 
 
 @lru_cache(maxsize=1)

@@ -11,9 +11,19 @@ from torch_geometric.data import Data
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.prepare import PreparedData, prepare
+from grass_gnn.data.tables.composition import Composition
 from grass_gnn.evaluation.trained import TrainedModel, load_model, save_model
+from grass_gnn.files import read_json
 from grass_gnn.nn import GRASS
-from grass_gnn.uncertainty.calibration import Calibration, SpreadCalibration, checksums
+from grass_gnn.uncertainty.calibration import (
+    Calibration,
+    NeighboursFile,
+    SpreadCalibration,
+    checksums,
+)
+from grass_gnn.uncertainty.domain import Domain
+from grass_gnn.uncertainty.error_model import ErrorModel
+from grass_gnn.uncertainty.neighbours import Neighbours
 from grass_gnn.uncertainty.similarity import SimilarityReference
 
 SMALL = {
@@ -52,13 +62,28 @@ def write_run(folder: Path) -> None:
     bits = np.random.default_rng(0).integers(0, 2, (4, 1024)).astype(np.uint8)
     checksum = SimilarityReference.of(bits).save(folder)
     save_model(tiny_model().model, folder, similarity_sha256=checksum, **CARD)
+    write_error_bars(folder)
+
+
+def write_error_bars(folder: Path) -> None:
+    """Write what training leaves for error bars: domain, neighbours and calibration."""
+    Domain.of([Composition(3, ("C", "O"))], np.array([[1.0]])).save(folder)
+    random = np.random.default_rng(1)
+    columns = 3 * MOLECULES.model.dim
+    known = Neighbours.of(random.random((6, columns)), random.random((6, 1)), np.zeros((6, 1)))
+    checksum = known.save(folder / "neighbours.safetensors")
+    file = NeighboursFile(model=checksums([load_model(folder)])[0], sha256=checksum)
     write_calibration(folder)
+    found = Calibration.model_validate(read_json(folder / "calibration.json"))
+    errors = ErrorModel(unit=1.0, intercept=0.0, centers=[0.0] * 5, weights=[0.2] * 5)
+    target = found.targets[0].model_copy(update={"errors": errors, "scores": [0.5, 1.0, 2.0]})
+    found.model_copy(update={"targets": [target], "neighbours": file}).save(folder)
 
 
 def write_calibration(
     folder: Path, target: str = "y", scale: float = 2.0, rewirings: int = 1
 ) -> None:
-    """Write the calibration of a regression, as ``calibrate`` does."""
+    """Write the calibration of a regression, as earlier versions did: a factor."""
     found = SpreadCalibration(
         target=target,
         scale=scale,

@@ -269,6 +269,12 @@ class Task(ABC):
         ending = "prob" if self.predicts_probabilities else "pred"
         return [(f"{name}_{ending}", f"{name}_std") for name in targets]
 
+    @staticmethod
+    def interval_columns(value: str) -> list[str]:
+        """Names of the columns of the ends of an interval, from that of the prediction."""
+        name = value.removesuffix("_pred")
+        return [f"{name}_lower", f"{name}_upper"]
+
     def answer_columns(self, targets: Sequence[str]) -> list[str]:
         """Names of the columns that precede these and contain the answer in words, if any."""
         return []

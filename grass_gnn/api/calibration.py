@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +20,9 @@ from grass_gnn.progress import Progress, report_progress, reporting
 from grass_gnn.rewiring import graph_seeds
 from grass_gnn.tasks import ProbabilityTask, make_task, rank_correlation
 from grass_gnn.uncertainty.calibration import (
+    NEIGHBOURS,
     Calibration,
+    NeighboursFile,
     ProbabilityCalibration,
     SpreadCalibration,
     calibration_error,
@@ -30,18 +33,31 @@ from grass_gnn.uncertainty.calibration import (
     miscalibration_area,
     with_temperature,
 )
-from grass_gnn.uncertainty.ensembles import Ensemble, Spread, combine, load_models, run_folders
-from grass_gnn.uncertainty.plot import draw_coverage, draw_reliability
+from grass_gnn.uncertainty.ensembles import (
+    Ensemble,
+    Spread,
+    combine,
+    embed_graphs,
+    load_models,
+    run_folders,
+    similarity_reference,
+)
+from grass_gnn.uncertainty.error_model import clue_table, fit_error_model, kept_scores
+from grass_gnn.uncertainty.neighbours import Nearness, Neighbours
 
 _ELSE = "use a table of rows that no run was trained on (--data)"
 
 
-def validation_rows(models: Sequence[TrainedModel]) -> tuple[list[PackedDataset], Tensor]:
-    """The first run's validation split, without rows that another run was trained on.
+class HeldOutRows(NamedTuple):
+    """Rows that no model was trained on."""
 
-    Returns:
-        The graphs, encoded for each model, and their targets [M] or [M, outputs].
-    """
+    datasets: list[PackedDataset]  # the graphs, encoded for each model
+    target: Tensor  # [M] or [M, outputs]
+    similarity: np.ndarray | None = None  # of molecules, to the first run's training set [M]
+
+
+def validation_rows(models: Sequence[TrainedModel]) -> HeldOutRows:
+    """The first run's validation split, without rows that another run was trained on."""
     first = models[0]
     try:
         prepared = find_data(first)
@@ -54,8 +70,9 @@ def validation_rows(models: Sequence[TrainedModel]) -> tuple[list[PackedDataset]
     target = val.tensors["y"]
     if val.mask_name is not None:
         target = target[val.tensors[val.mask_name]]
+    similarity = split_similarity(first, "val", len(val))
     if not others:
-        return [val], target
+        return HeldOutRows([val], target, similarity)
     Ensemble(models)  # raises unless all have the same task
     own, seen = _identities(val), torch.cat([_identities(train) for train in others])
     kept = torch.nonzero(~torch.isin(own, seen)).flatten()
@@ -65,22 +82,32 @@ def validation_rows(models: Sequence[TrainedModel]) -> tuple[list[PackedDataset]
             f"train the runs with the same --split-seed (or split column), or {_ELSE}."
         )
     graphs = _unpack(val, kept)
-    return [pack_checked(graphs, model.config) for model in models], target[kept]
+    datasets = [pack_checked(graphs, model.config) for model in models]
+    similarity = None if similarity is None else similarity[kept.numpy()]
+    return HeldOutRows(datasets, target[kept], similarity)
 
 
-def table_rows(
-    models: Sequence[TrainedModel], path: str | Path
-) -> tuple[list[PackedDataset], Tensor]:
-    """The rows of a table with targets, in the form of :func:`validation_rows`."""
+def split_similarity(model: TrainedModel, split: str, count: int) -> np.ndarray | None:
+    """Similarities of the molecules of a split to the training set [M], if the run has them."""
+    known = similarity_reference(model)
+    found = None if known is None else known.splits.get(split)
+    return found if found is not None and len(found) == count else None
+
+
+def table_rows(models: Sequence[TrainedModel], path: str | Path) -> HeldOutRows:
+    """The rows of a table with targets."""
     ensemble = Ensemble(models)
     read = read_known_rows(path, ensemble.schema, ensemble.task.config)
-    graphs, targets = [], []
+    graphs, targets, bits = [], [], []
     for molecule, (target, numbers) in zip(read.molecules, read.values, strict=True):
         if molecule is not None and target:
             graphs.append(molecule.checked(numbers))
             targets.append(target)
+            bits.append(molecule.fingerprint)
     found = ensemble.task.as_targets(torch.tensor(targets))  # [M] or [M, outputs]
-    return [pack_checked(graphs, model.config) for model in models], found
+    datasets = [pack_checked(graphs, model.config) for model in models]
+    known = ensemble.similarity
+    return HeldOutRows(datasets, found, None if known is None else known.nearest(np.stack(bits)))
 
 
 def _identities(dataset: PackedDataset) -> Tensor:
@@ -109,9 +136,20 @@ def _unpack(dataset: PackedDataset, ids: Tensor) -> list[CheckedGraph]:
     return found
 
 
-FEWEST = 10  # rows needed to fit a factor
+FEWEST = 10  # rows needed for a calibration
 # The std of a molecule that does not depend on rewiring (a single atom) is only rounding error.
 _NO_SPREAD = 1e-3  # as a fraction of the median
+_MOST_TRAINING = 20_000  # training graphs among which neighbours are chosen
+
+
+class HeldOut(NamedTuple):
+    """Predictions of M rows that the models were not trained on."""
+
+    found: Spread  # [M, outputs]
+    target: Tensor  # [M] or [M, outputs]
+    near: Nearness | None  # comparison with the training set
+    source: str
+    between_models: bool = True  # whether the spread is also that between the models
 
 
 def calibrate(
@@ -125,12 +163,14 @@ def calibrate(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Calibrate the predicted uncertainties of a model on rows that it was not trained on.
+    """Calibrate error bars and probabilities on rows that a model was not trained on.
 
-    Writes a plot and the calibration to the run folder; ``predict`` then applies it.
+    ``fit_table`` and ``cross_validate`` do this at their end. Writes the calibration to the run
+    folder, where ``predict`` finds it.
 
     Args:
-        run: The run folder.
+        run: The run folder. That of a cross-validation is calibrated by the predictions of each
+            row by the run that was not trained on it.
         ensemble: Other runs that are averaged with it.
         rewirings: Number of rewirings to average predictions over.
         data: Table of molecules with targets; the validation split of the run by default.
@@ -140,37 +180,184 @@ def calibrate(
         progress: Progress hook; by default a progress bar on a terminal.
 
     Example:
-        >>> calibrate("runs/solubility").targets[0].scale  # doctest: +SKIP
+        >>> calibrate("runs/solubility").targets[0].half_width(0.9)  # doctest: +SKIP
     """
     models = load_models([run, *ensemble], device)
-    folder = run_folders(run)[0]
-    if models[0].folder != folder:
+    folders = run_folders(run)
+    if models[0].folder != folders[0]:
         raise GrassError(f"The model {run} is part of the package: calibrate a copy of its folder.")
-    datasets, target = table_rows(models, data) if data is not None else validation_rows(models)
-    found = []
+    return calibrate_models(
+        models, folders, data, rewirings=rewirings, seed=seed, store=store, progress=progress
+    )
+
+
+def calibrate_models(
+    models: Sequence[TrainedModel],
+    folders: Sequence[Path],
+    data: str | Path | None = None,
+    *,
+    rewirings: int = 16,
+    seed: int = 0,
+    store: bool = True,
+    plot: bool = True,
+    progress: Progress | None = None,
+) -> Calibration:
+    """:func:`calibrate` for models that are loaded already.
+
+    Args:
+        models: The models; the calibration is written to the folder of the first.
+        folders: The run folders that were named first: one, or all folds of a cross-validation.
+        data: Table of molecules with targets; the validation split by default.
+        rewirings: Number of rewirings to average predictions over.
+        seed: Random seed of the rewirings.
+        store: Whether to store the calibration.
+        plot: Whether to write a plot to the run folder.
+        progress: Progress hook; by default a progress bar on a terminal.
+    """
+    folder = folders[0]
     with reporting(progress):
-        for model, dataset in zip(models, datasets, strict=True):
-            found.append(model.predict_packed(dataset, rewirings, seed))
-            report_progress("Predicting", len(found), len(models))
-    picture = folder / f"{file_name(models)}.png"
-    task, spread = make_task(models[0].config.task), combine(found)
+        reference = training_reference(models[0], seed)
+        if data is None and len(models) == len(folders) > 1:
+            held = out_of_fold(models, rewirings, seed)
+        else:
+            held = held_out(models, data, reference, rewirings, seed)
+    picture = folder / f"{file_name(models)}.png" if plot else None
+    task = make_task(models[0].config.task)
     spreads, probabilities = [], None
     if isinstance(task, ProbabilityTask):
-        probabilities = _check_probabilities(task, spread.mean, target, picture)
+        probabilities = _check_probabilities(task, held.found.mean, held.target, picture)
     else:
-        spreads = _check_spreads(spread, target, _names(models[0]), picture)
+        if data is None and reference is not None and len(held.target) < FEWEST:
+            held = with_neighbour_errors(held, reference)
+        units = _units(models[0], reference)
+        spreads = _check_spreads(held, units, _names(models[0]), picture)
     result = Calibration(
         kind=task.config.kind,
         models=checksums(models),
         rewirings=rewirings,
-        rows=len(target),
-        source="validation split" if data is None else Path(data).name,
+        rows=len(held.target),
+        source=held.source,
         targets=spreads,
         probabilities=probabilities,
     )
     if store:
+        if reference is not None and spreads:
+            path = folder / NEIGHBOURS[file_name(models)]
+            file = NeighboursFile(
+                model=str(models[0].card.get("weights_sha256")), sha256=reference.save(path)
+            )
+            result = result.model_copy(update={"neighbours": file})
         result.save(folder)
     return result
+
+
+def training_reference(model: TrainedModel, seed: int = 0) -> Neighbours | None:
+    """The training set of a regression in the representation of its model.
+
+    None for other tasks, and for runs without their data.
+    """
+    task = make_task(model.config.task)
+    if task.predicts_probabilities or task.level != "graph":
+        return None
+    try:
+        train = find_data(model).train.first(_MOST_TRAINING)
+    except GrassError:
+        return None
+    if len(train) < 2:
+        return None
+    fitted = model.predict_packed(train, 1, seed).mean
+    target = train.tensors["y"].view_as(fitted)
+    return Neighbours.of(
+        embed_graphs(model, train, seed), target.double().numpy(), fitted.double().numpy()
+    )
+
+
+def compare(
+    model: TrainedModel,
+    reference: Neighbours,
+    dataset: PackedDataset,
+    similarity: np.ndarray | None,
+    found: Spread,
+) -> Nearness:
+    """Compare graphs and their predictions with the training set of a model."""
+    mean = found.mean.double().numpy()
+    return reference.compare(embed_graphs(model, dataset), mean, similarity)
+
+
+def held_out(
+    models: Sequence[TrainedModel],
+    data: str | Path | None,
+    reference: Neighbours | None,
+    rewirings: int,
+    seed: int,
+) -> HeldOut:
+    """Predictions of validation rows, or of the rows of a table."""
+    rows = table_rows(models, data) if data is not None else validation_rows(models)
+    predictions = []
+    for model, dataset in zip(models, rows.datasets, strict=True):
+        predictions.append(model.predict_packed(dataset, rewirings, seed))
+        report_progress("Calibrating", len(predictions), len(models))
+    found, near = combine(predictions), None
+    if reference is not None:
+        near = compare(models[0], reference, rows.datasets[0], rows.similarity, found)
+    return HeldOut(
+        found, rows.target, near, "validation split" if data is None else Path(data).name
+    )
+
+
+def out_of_fold(models: Sequence[TrainedModel], rewirings: int, seed: int) -> HeldOut:
+    """Predictions of each row of a cross-validation by the run that was tested on it."""
+    parts, targets, nears = [], [], []
+    for number, model in enumerate(models):
+        test = find_data(model).test
+        found = combine([model.predict_packed(test, rewirings, seed)])
+        reference = training_reference(model, seed)
+        if reference is not None:
+            similarity = split_similarity(model, "test", len(test))
+            nears.append(compare(model, reference, test, similarity, found))
+        parts.append(found)
+        targets.append(test.tensors["y"])
+        report_progress("Calibrating", number + 1, len(models))
+    found = Spread(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+    near = None
+    if len(nears) == len(models):
+        near = Nearness.join(nears)
+    return HeldOut(found, torch.cat(targets), near, "cross-validation", between_models=False)
+
+
+def with_neighbour_errors(held: HeldOut, reference: Neighbours) -> HeldOut:
+    """Add the training rows, each predicted as the mean of its neighbours.
+
+    For too few validation rows: this model of nearest neighbours is simpler than ours, and its
+    errors are mostly larger.
+    """
+    near, error = reference.leave_one_out()
+    target = torch.from_numpy(reference.targets)
+    typical = held.found.std.median(dim=0).values.expand(target.shape)
+    own = held.found
+    found = Spread(
+        torch.cat([own.mean, (target + torch.from_numpy(error)).to(own.mean.dtype)]),
+        *(torch.cat([part, typical.to(part.dtype)]) for part in own[1:]),
+    )
+    both = None
+    if held.near is not None:
+        both = Nearness.join([held.near, near])
+    return held._replace(
+        found=found,
+        target=torch.cat([held.target.view(len(own.mean), -1), target.to(held.target.dtype)]),
+        near=both,
+        source="validation split and nearest neighbours",
+    )
+
+
+def _units(model: TrainedModel, reference: Neighbours | None) -> list[float]:
+    """The standard deviation of each target in the training set."""
+    if reference is None:
+        units = np.array(model.config.task.target_scale, dtype=float)
+        units = np.broadcast_to(units, (model.config.task.outputs,))
+    else:
+        units = np.nanstd(reference.targets.astype(float), axis=0)
+    return [float(unit) if unit > 0 else 1.0 for unit in units]
 
 
 def _names(model: TrainedModel) -> list[str]:
@@ -180,51 +367,61 @@ def _names(model: TrainedModel) -> list[str]:
 
 
 def _check_spreads(
-    spread: Spread, target: Tensor, names: Sequence[str], picture: Path
+    held: HeldOut, units: Sequence[float], names: Sequence[str], picture: Path | None = None
 ) -> list[SpreadCalibration]:
     """Calibrate the std of each target of a regression."""
-    error = target.view_as(spread.mean).double() - spread.mean.double()  # [M, outputs]
-    found, scores = [], {}
+    spread = held.found
+    error = held.target.view_as(spread.mean).double() - spread.mean.double()  # [M, outputs]
+    found, before, after = [], {}, {}
     for number, name in enumerate(names):
         known = ~error[:, number].isnan()
         std, own = spread.std[known, number].double(), error[known, number]
-        spreads = std > _NO_SPREAD * std.median() if len(std) else std > 0
-        z = (own[spreads] / std[spreads]).numpy()
-        if len(std) and not len(z):
-            raise GrassError(
-                "All standard deviations are zero: use more --rewirings or an --ensemble."
-            )
-        _check_count(len(z))
-        scale = fit_scale(z)
-        if not scale:
+        _check_count(len(std))
+        spreads = std > _NO_SPREAD * std.median()
+        z = (own[spreads] / std[spreads]).numpy() if bool(spreads.any()) else np.ones(1)
+        if not bool(own.any()):
             raise GrassError(f"All predictions of {name} are exact: there is nothing to calibrate.")
-        scores[name] = z
+        near = None if held.near is None else held.near.rows(known.numpy())
+        clues = clue_table(std.numpy(), near, number, units[number])
+        size = own.abs().numpy()
+        model, scores = fit_error_model(clues, size, units[number], held.between_models)
+        calibrated = torch.from_numpy(size / np.maximum(scores, 1e-12))
+        before[name], after[name] = z, scores
         found.append(
             SpreadCalibration(
                 target=name,
-                scale=scale,
-                rows=len(z),
+                scale=fit_scale(z) or 1.0,
+                rows=len(std),
                 without_spread=int((~spreads).sum()),
                 rank_correlation=rank_correlation(std[:, None], own.abs()[:, None]),
                 area=miscalibration_area(z),
-                scaled_area=miscalibration_area(z / scale),
+                scaled_area=miscalibration_area(scores),
                 within=_within(z),
-                scaled_within=_within(z / scale),
+                scaled_within=_within(scores),
+                errors=model,
+                scores=kept_scores(scores),
+                calibrated_correlation=rank_correlation(calibrated[:, None], own.abs()[:, None]),
             )
         )
-    draw_coverage(scores, {one.target: one.scale for one in found}, picture)
+    if picture is not None:
+        from grass_gnn.uncertainty.plot import draw_coverage
+
+        draw_coverage(before, after, picture)
     return found
 
 
 def _check_probabilities(
-    task: ProbabilityTask, probability: Tensor, target: Tensor, picture: Path
+    task: ProbabilityTask, probability: Tensor, target: Tensor, picture: Path | None
 ) -> ProbabilityCalibration:
     """Calibrate the probabilities of a classification by temperature scaling."""
     target = target.view(task.target_shape(len(probability)))
     _check_count(len(target))
     temperature = fit_temperature(task, probability, target)
     scaled = with_temperature(task, probability, temperature)
-    draw_reliability(task, probability, target, temperature, picture)
+    if picture is not None:
+        from grass_gnn.uncertainty.plot import draw_reliability
+
+        draw_reliability(task, probability, target, temperature, picture)
     return ProbabilityCalibration(
         temperature=temperature,
         rows=len(target),

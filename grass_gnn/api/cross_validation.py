@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grass_gnn.api.calibration import calibrate_models
 from grass_gnn.api.fitting import choose_start, describe, train_table
 from grass_gnn.api.options import table_options
 from grass_gnn.config import GRASSConfig
@@ -40,7 +41,14 @@ from grass_gnn.tasks import make_task
 from grass_gnn.training.loop import Interrupted
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import check_folder
-from grass_gnn.uncertainty.ensembles import CROSS_VALIDATION, FOLDS, Ensemble, Spread
+from grass_gnn.uncertainty.ensembles import (
+    CROSS_VALIDATION,
+    FOLDS,
+    Ensemble,
+    Spread,
+    load_models,
+    run_folders,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +97,7 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
     task = make_task(read.task)
     outputs = task.outputs
     mean, std = torch.full((2, len(numbers), outputs), math.nan, dtype=torch.float64)
+    ends = torch.full((len(numbers), outputs, 2), math.nan, dtype=torch.float64)
     for fold, run in enumerate(runs):
         rows = [place[number] for number in numbers if folds[number] == fold]
         path = out / run / "test_predictions.csv"
@@ -96,6 +105,8 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
         if any(part.shape != (len(rows), outputs) for part in (saved.mean, saved.std)):
             raise GrassError(f"The file {path} is damaged: {len(rows)} predictions expected.")
         mean[rows], std[rows] = torch.from_numpy(saved.mean), torch.from_numpy(saved.std)
+        if saved.ends.shape == (len(rows), 2 * outputs):
+            ends[rows] = torch.from_numpy(saved.ends).view(-1, outputs, 2)
     target = torch.tensor([read.values[number][0] for number in numbers], dtype=torch.float64)
     labels = task.as_targets(target)
     owner = torch.arange(len(numbers))
@@ -121,23 +132,30 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
     correlation = task.spread_correlation(mean, std, target)
     tested = [sum(own == fold for own in folds.values()) for fold in range(count)]
     found = CrossValidation(task.metric, runs, tested, metrics, correlation, baseline)
-    _write_predictions(out, read, folds, mean, std)
+    _write_predictions(out, read, folds, (mean, std, ends))
     write_json(out / CROSS_VALIDATION, found.to_dict())
     return found
 
 
 def _write_predictions(
-    out: Path, read: ReadRows, folds: Mapping[int, int], mean: Tensor, std: Tensor
+    out: Path, read: ReadRows, folds: Mapping[int, int], predicted: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    """Write the out-of-fold prediction of each molecule, in the order of the table."""
+    """Write the out-of-fold prediction of each molecule, in the order of the table.
+
+    ``predicted`` are means, standard deviations [M, outputs] and ends of intervals [M, outputs, 2],
+    NaN where there are none.
+    """
+    mean, std, ends = predicted
     ensemble = Ensemble([load_model(out / "fold-1", "cpu")])
     header = ["file", "line", "fold", read.schema.smiles, *read.schema.targets, *ensemble.columns]
     rows = []
     for at, (number, fold) in enumerate(folds.items()):
         row = read.rows[number]
         given = [row.file, row.line, fold + 1, row.smiles, *row.targets]
-        predicted = ensemble.success(Spread(mean[at], std[at], std[at], std[at]), math.nan, "")
-        rows.append([guard(str(cell)) for cell in given] + predicted)
+        one = Spread(mean[at], std[at], std[at], std[at])
+        known = None if ends[at].isnan().any() else (ends[at, :, 0], ends[at, :, 1])
+        cells = ensemble.success(one, math.nan, "", known)
+        rows.append([guard(str(cell)) for cell in given] + cells)
     unused = len(("similarity", "warning", "error"))
     text = csv_text([guard(name) for name in header[:-unused]], [row[:-unused] for row in rows])
     write_text(out / PREDICTIONS, text)
@@ -211,7 +229,18 @@ def cross_validate(
                 raise Interrupted(
                     f"Stopped in fold {fold + 1} of {folds}; resume with --resume --out {out}."
                 ) from None
-        return summarize(out, read, splits.folds, folds)
+        found = summarize(out, read, splits.folds, folds)
+        try:
+            calibrate_models(
+                load_models([out], options.device),
+                run_folders(out),
+                rewirings=chosen.evaluation.rewirings,
+                plot=False,
+                progress=options.progress,
+            )
+        except GrassError as error:
+            logger.info("No calibration: %s", error)
+        return found
 
 
 class FoldSplits:

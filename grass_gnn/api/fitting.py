@@ -16,7 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from grass_gnn.api.baseline import Baseline, describe_baseline, forest_baseline
+from grass_gnn.api.error_bars import add_error_bars
 from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
 from grass_gnn.api.options import check_names, table_options, with_fields
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
@@ -34,6 +37,7 @@ from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, check_folder, run_folder, train
+from grass_gnn.uncertainty.domain import Domain
 from grass_gnn.uncertainty.ensembles import FOLDS
 from grass_gnn.uncertainty.similarity import SimilarityReference
 
@@ -214,7 +218,10 @@ def train_table(
     out = Path(out)
     with run_folder(out, options.resume) as lock:
         data.write_row_lists(out)
-        checksum = SimilarityReference.of(data.fingerprints).save(out)
+        others = {name: bits for name, bits in data.fingerprints.items() if name != "train"}
+        checksum = SimilarityReference.of(data.fingerprints["train"], others=others).save(out)
+        Domain.of(data.compositions["train"], training_numbers(data)).save(out)
+        names = row_names(data)
         forest = _baseline(data, options) if baseline else None
         run = train_graphs(
             data.splits,
@@ -224,13 +231,13 @@ def train_table(
             card={"table": data.schema.model_dump(), "similarity_sha256": checksum},
             origin={"table": str(path)},
             pretrained=pretrained,
-            names=row_names(data),
+            names=names,
         )
         if forest is not None:
             run.results["baseline"] = forest.to_dict()
             lock.check()
             write_json(out / "results.json", run.results)
-        return run
+        return add_error_bars(run, names["test"], data.compositions["test"], options.progress)
 
 
 def _baseline(data: TableData, options: RunOptions) -> Baseline | None:
@@ -240,6 +247,13 @@ def _baseline(data: TableData, options: RunOptions) -> Baseline | None:
     if found is not None:
         logger.info(describe_baseline(found.to_dict(), data.task.metric))
     return found
+
+
+def training_numbers(data: TableData) -> np.ndarray | None:
+    """Targets of the training molecules [M, outputs], if they are numbers."""
+    if make_task(data.task).predicts_probabilities:
+        return None
+    return np.concatenate([graph.y.double().numpy() for graph in data.splits["train"]])
 
 
 def row_names(data: TableData) -> dict[str, RowNames]:

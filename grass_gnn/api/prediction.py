@@ -102,10 +102,11 @@ def predict_table(
 ) -> PredictionSummary:
     """Predict a table of molecules and write the predictions next to its columns.
 
-    For each target, columns with the mean over rewirings and its standard deviation (for an
-    ensemble also its two parts) are appended, then the similarity to the training molecules, a
-    warning if the prediction is uncertain for another reason, and an error message for rows that
-    cannot be predicted. Only a few thousand rows are in memory at a time.
+    For each target, columns with the prediction, its standard deviation and the ends of an interval
+    (for an ensemble also the two parts of the standard deviation) are appended, then the similarity
+    to the training molecules, a warning if a molecule is unlike them, and an error message for rows
+    that cannot be predicted. Intervals need a calibration, which training leaves in the run folder.
+    Only a few thousand rows are in memory at a time.
 
     Args:
         models: One trained model, or several to be averaged.
@@ -122,11 +123,9 @@ def predict_table(
     if options.device is not None:
         models = [model.to(options.device) for model in models]
     calibration, note = find_calibration(models) if options.calibrated else (None, "")
-    if calibration is not None:
-        note = calibration.factors
-        if calibration.rewirings != options.rewirings:
-            note += f" (fitted with {calibration.rewirings} rewirings, not {options.rewirings})"
-    ensemble = Ensemble(models, calibration)
+    ensemble = Ensemble(models, calibration, options.coverage)
+    if options.calibrated and not note:
+        note = _note(ensemble, options.rewirings)
     table = open_table(source)
     schema = ensemble.schema
     column = table.place(options.smiles or schema.smiles, "--smiles")
@@ -134,7 +133,7 @@ def predict_table(
     reader = MoleculeReader(
         schema.features,
         canonical_order=options.deterministic,
-        fingerprints=ensemble.similarity is not None,
+        fingerprints=ensemble.compares,
         max_atoms=options.max_atoms,
         descriptors=schema.rdkit,
     )
@@ -164,6 +163,21 @@ def predict_table(
     return PredictionSummary(rows, rows - failed, failed, warned, score.result(), note)
 
 
+def _note(ensemble: Ensemble, rewirings: int) -> str:
+    """What is done about error bars, in a few words."""
+    calibration = ensemble.calibration
+    if calibration is None:
+        if ensemble.task.predicts_probabilities:
+            return ""
+        return "no intervals, because the run is not calibrated (see grass-gnn calibrate)"
+    note = calibration.factors
+    if calibration.targets:
+        note += f"; intervals contain about {100 * ensemble.coverage:g} % of true values"
+    if calibration.rewirings != rewirings:
+        note += f" (fitted with {calibration.rewirings} rewirings, not {rewirings})"
+    return note
+
+
 @dataclass(frozen=True)
 class Answer:
     """The result for one row."""
@@ -172,6 +186,7 @@ class Answer:
     mean: Tensor | None = None  # [outputs]
     std: Tensor | None = None  # [outputs]
     warning: str = ""
+    ends: tuple[Tensor, Tensor] | None = None  # [outputs] each, of the interval
 
 
 def read_chunks(
@@ -229,20 +244,24 @@ def answer_rows(
     if not usable:
         return [failed[place] for place in range(len(read))]
     graphs = [molecule.checked(numbers) for _, (molecule, numbers) in usable]
-    predicted = ensemble.predict(graphs, rewirings, seed, deterministic)
-    similarity = np.full(len(usable), math.nan)
+    similarity = None
     if reference is not None:
         similarity = reference.nearest(np.stack([m.fingerprint for _, (m, _) in usable]))
+    predicted = ensemble.predict(graphs, rewirings, seed, deterministic, similarity)
+    compositions = [molecule.composition for _, (molecule, _) in usable]
+    unknown, predicted = ensemble.compare(compositions, predicted)
     answers = dict(failed)
     for number, (place, (molecule, _)) in enumerate(usable):
         one = predicted.row(number)
         warnings = [molecule.note] if molecule.note else []
-        if reference is not None and similarity[number] < reference.threshold:
+        warnings += unknown[number]
+        similar = math.nan if similarity is None else float(similarity[number])
+        if reference is not None and similar < reference.threshold:
             warnings.append("unlike the training molecules")
         if not bool(torch.isfinite(one.mean).all()):
             answers[place] = Answer(ensemble.failure("the prediction is not finite"))
             continue
         warning = "; ".join(warnings)
-        cells = ensemble.success(one, float(similarity[number]), warning)
-        answers[place] = Answer(cells, one.mean, one.std, warning)
+        cells = ensemble.success(one, similar, warning)
+        answers[place] = Answer(cells, one.mean, one.std, warning, ensemble.interval(one))
     return [answers[place] for place in range(len(read))]

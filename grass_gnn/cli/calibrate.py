@@ -42,7 +42,7 @@ def calibrate(
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Calibrate error bars and probabilities on validation rows, for predict to apply."""
+    """Calibrate error bars and probabilities again; train does so at its end."""
     from grass_gnn.api.calibration import calibrate as calibrate_runs
     from grass_gnn.uncertainty.calibration import file_name
     from grass_gnn.uncertainty.ensembles import run_folders
@@ -69,9 +69,7 @@ def calibrate(
 
 
 def _comment(one: SpreadCalibration) -> None:
-    if one.without_spread:
-        out.print(f"{one.target}: {one.without_spread} rows with zero std were ignored.")
-    if (one.rank_correlation or 0.0) < _LOW:
+    if (one.calibrated_correlation or 0.0) < _LOW:
         out.print(
             f"{one.target}: the std is hardly correlated with the error; calibration only "
             "corrects its overall size."
@@ -79,17 +77,21 @@ def _comment(one: SpreadCalibration) -> None:
 
 
 def _spreads(found: Calibration) -> Table:
-    table = Table("target", "", "as predicted", "scaled")
+    from grass_gnn.uncertainty.ensembles import COVERAGE
+
+    table = Table("target", "", "std over rewirings", "calibrated")
     for one in found.targets:
-        rank = "–" if one.rank_correlation is None else f"{one.rank_correlation:z.2f}"
-        # The standard error of a Gaussian's scale is 1 / √(2n) of it.
-        factor = f"× {one.scale:.3g} (± {(2 * one.rows) ** -0.5:.0%})"
-        table.add_row(one.target, "standard deviation", "", factor)
+        ranks = [
+            "–" if value is None else f"{value:z.2f}"
+            for value in (one.rank_correlation, one.calibrated_correlation)
+        ]
+        width = f"± {one.half_width(COVERAGE):.2f} std"
+        table.add_row(one.target, f"{100 * COVERAGE:.0f} % interval", "", width)
         table.add_row("", "miscalibration area", f"{one.area:.3f}", f"{one.scaled_area:.3f}")
         for count, share in enumerate(("68 %", "95 %")):
             shares = [f"{values[count]:.0%}" for values in (one.within, one.scaled_within)]
             table.add_row("", f"errors within {count + 1} std ({share})", *shares)
-        table.add_row("", "rank correlation with error", rank, rank, end_section=True)
+        table.add_row("", "rank correlation with error", *ranks, end_section=True)
     return table
 
 

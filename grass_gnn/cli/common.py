@@ -199,6 +199,8 @@ def show_results(results: dict[str, Any]) -> None:
         _show_own_data(splits, results.get("baseline", {}).get("test", {}))
     else:
         _show_benchmark(splits)
+    if bars := results.get("error_bars"):
+        _show_error_bars(bars)
     if baseline := results.get("baseline"):
         from grass_gnn.api.baseline import describe_baseline
 
@@ -212,6 +214,19 @@ def show_results(results: dict[str, Any]) -> None:
     if not results.get("official", True):
         out.print(
             "[yellow]Not the official benchmark data: do not compare with published results.[/]"
+        )
+
+
+def _show_error_bars(bars: dict[str, Any]) -> None:
+    share = f"{100 * bars['coverage']:.0f} %"
+    for name, one in bars["targets"].items():
+        if one["inside"] is None:
+            continue
+        rank = one["rank_correlation"]
+        told = "" if rank is None else f"; rank correlation of std and error {rank:.2f}"
+        out.print(
+            f"{share} intervals of {name} contain {100 * one['inside']:.0f} % of {one['rows']:,} "
+            f"test rows (mean width {one['width']:.3g}){told}."
         )
 
 

@@ -15,6 +15,7 @@ from grass_gnn.cli.options import Ensemble, Fields, Molecules, expand_options, o
 EXAMPLES = examples(
     "grass-gnn predict zinc new.csv -o logp.csv",
     "grass-gnn predict runs/solubility new.csv -o out.csv",
+    "grass-gnn predict runs/solubility new.csv -o out.csv --coverage 0.95",
     "grass-gnn predict runs/solubility new.csv -o out.csv --deterministic --rewirings 4",
     "grass-gnn predict runs/a new.csv -o out.csv --ensemble runs/b --ensemble runs/c",
     "grass-gnn predict runs/folds new.csv -o out.csv  # all runs of a cross-validation",
@@ -50,7 +51,7 @@ def predict(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
 ) -> None:
-    """Predict a table of molecules: a mean and its std for each row, or an error message."""
+    """Predict a table of molecules: value, std and interval for each row, or an error message."""
     from grass_gnn.api.prediction import predict_table
     from grass_gnn.uncertainty.ensembles import load_models
 

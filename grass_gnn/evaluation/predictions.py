@@ -16,11 +16,13 @@ from torch import Tensor
 
 from grass_gnn.errors import GrassError
 from grass_gnn.files import read_text, write_text
+from grass_gnn.tasks import Task
 
 _LARGEST_FILE = 1 << 30  # bytes
 
 _MEAN = re.compile(r"(.+)_(?:pred|prob)(?:_.+)?")
 _STD = re.compile(r"(.+)_std(?:_.+)?")
+_END = re.compile(r"(.+)_(?:lower|upper)")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,12 @@ class RowNames:
 
 
 def write_predictions(
-    path: Path, target: Tensor, mean: Tensor, std: Tensor, names: RowNames | None = None
+    path: Path,
+    target: Tensor,
+    mean: Tensor,
+    std: Tensor,
+    names: RowNames | None = None,
+    ends: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """Write a row per graph: its identifier, targets, and mean and std over rewirings.
 
@@ -53,6 +60,7 @@ def write_predictions(
         mean: Values, or probabilities of classes or labels [B, outputs].
         std: Standard deviations over rewirings [B, outputs].
         names: Names of rows and columns; see :meth:`SavedPredictions.read` for both layouts.
+        ends: Lower and upper ends of intervals [B, outputs], for predictions with names.
     """
     target = target.view(len(mean), -1)
     truth = [[f"{value:.6g}" for value in row] for row in target.tolist()]
@@ -63,17 +71,22 @@ def write_predictions(
         given = [[str(number)] for number in range(len(mean))]
         predicted = torch.cat([mean, std], dim=1)
     else:
-        outputs = [name for pair in names.outputs for name in pair]
+        columns = [[*pair] for pair in names.outputs]
+        numbers = [mean, std]
+        if ends is not None:
+            columns = [[*pair, *Task.interval_columns(pair[0])] for pair in names.outputs]
+            numbers += ends
+        outputs = [name for part in columns for name in part]
         header = ["row", "smiles", *names.targets, *outputs]
         given = [list(pair) for pair in zip(names.rows, names.smiles, strict=True)]
         if 1 < len(names.classes) == mean.size(1):
             truth = [[names.classes[int(number)]] for (number,) in target.tolist()]
-        predicted = torch.stack([mean, std], dim=2).flatten(1)  # [B, 2 · outputs]
+        predicted = torch.stack(numbers, dim=2).flatten(1)  # [B, 2 or 4 · outputs]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    for cells, known, numbers in zip(given, truth, predicted.tolist(), strict=True):
-        writer.writerow([*cells, *known, *(f"{value:.6g}" for value in numbers)])
+    for cells, known, values in zip(given, truth, predicted.tolist(), strict=True):
+        writer.writerow([*cells, *known, *(f"{value:.6g}" for value in values)])
     write_text(path, text.getvalue())
 
 
@@ -87,6 +100,7 @@ class SavedPredictions:
     target: np.ndarray  # [M, targets]; classes are numbers, missing values NaN
     mean: np.ndarray  # [M, outputs]
     std: np.ndarray  # [M, outputs]
+    ends: np.ndarray  # [M, 2 · outputs] lower and upper ends of intervals; [M, 0] if there are none
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -95,8 +109,9 @@ class SavedPredictions:
     def read(cls, path: Path) -> SavedPredictions:
         """Read a file in either layout.
 
-        Runs on tables write ``row,smiles,logP,logP_pred,logP_std``; runs on other graphs, and runs
-        of version 0.1, write ``graph,target_0,mean_0,std_0``.
+        Runs on tables write ``row,smiles,logP,logP_pred,logP_std``, and for the test set also
+        ``logP_lower,logP_upper``; runs on other graphs, and runs of version 0.1, write
+        ``graph,target_0,mean_0,std_0``.
 
         Raises:
             GrassError: The columns or cells of the file are not valid.
@@ -106,7 +121,7 @@ class SavedPredictions:
         kinds = [_kind(name, header) for name in header]
         places = {
             kind: [place for place, found in enumerate(kinds) if found == kind]
-            for kind in ("row", "smiles", "target", "mean", "std")
+            for kind in ("row", "smiles", "target", "mean", "std", "end")
         }
         if not (places["row"] and places["target"] and places["mean"]):
             raise GrassError(f"The file {path} is damaged: it has no predictions.")
@@ -124,6 +139,7 @@ class SavedPredictions:
                 _numbers(rows, places["target"], classes),
                 _numbers(rows, places["mean"]),
                 _numbers(rows, places["std"]),
+                _numbers(rows, places["end"]),
             )
         except (ValueError, IndexError) as error:
             raise GrassError(f"The file {path} is damaged: {error}.") from None
@@ -137,7 +153,7 @@ def _kind(name: str, header: Sequence[str]) -> str:
         return "smiles"
     if header[0] == "graph":
         return name.rpartition("_")[0]  # target_0, mean_0, std_0
-    for kind, pattern in (("std", _STD), ("mean", _MEAN)):
+    for kind, pattern in (("std", _STD), ("mean", _MEAN), ("end", _END)):
         if (found := pattern.fullmatch(name)) and found[1] in header:
             return kind
     return "target"

@@ -305,13 +305,25 @@ def _predictions_introduction(report: RunReport) -> str:
         return ""
     if report.calibration is not None:
         return (
-            "Error bars are one standard deviation over rewirings, calibrated on the "
-            f"{report.calibration.source}."
+            "Error bars are one standard deviation of the error, calibrated on the "
+            f"{report.calibration.source}.{_coverage(report)}"
         )
     return (
         "Error bars are one standard deviation over rewirings. They are not calibrated: "
         "run grass-gnn calibrate to scale them to the size of the errors."
     )
+
+
+def _coverage(report: RunReport) -> str:
+    """How many test rows lie within their intervals, if the run has measured it."""
+    facts = report.run.results.get("error_bars") or {}
+    share = f"{100 * facts.get('coverage', 0):.0f} %"
+    inside = [
+        f"{100 * one['inside']:.0f} % of {one['rows']:,} test rows ({name})"
+        for name, one in list(facts.get("targets", {}).items())[:MOST_TARGETS]
+        if one["inside"] is not None
+    ]
+    return f" {share} intervals contain the true value of {', '.join(inside)}." if inside else ""
 
 
 def _is_regression(report: RunReport) -> bool:
@@ -338,7 +350,8 @@ def prediction_figures(report: RunReport) -> list[ReportFigure]:
             if not known.any():
                 continue
             true, mean = found.target[known, place], found.mean[known, place]
-            std, scale = found.std[known, place], _scale(report, place)
+            std, calibrated = found.std[known, place], found.ends.size > 0
+            scale = None if calibrated else _scale(report, place)
             name = f"{report.name}-{split}-{place}"
             target = report.target_name(place, found)
             figures.append(
@@ -346,7 +359,7 @@ def prediction_figures(report: RunReport) -> list[ReportFigure]:
             )
             if split == "test":
                 figures.append(residual_figure(name, target, SPLITS[split], true, mean))
-                figures.append(coverage_figure(name, target, true - mean, std, scale))
+                figures.append(coverage_figure(name, target, true - mean, std, scale, calibrated))
     return [figure for figure in figures if figure is not None]
 
 

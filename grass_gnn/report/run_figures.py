@@ -183,14 +183,28 @@ def residual_figure(
 
 
 def coverage_figure(
-    name: str, target: str, error: np.ndarray, std: np.ndarray, scale: float | None
+    name: str,
+    target: str,
+    error: np.ndarray,
+    std: np.ndarray,
+    scale: float | None,
+    calibrated: bool = False,
 ) -> ReportFigure | None:
-    """Share of errors [M] within the predicted intervals, by confidence level."""
+    """Share of errors [M] within the predicted intervals, by confidence level.
+
+    Args:
+        name: Name of the run.
+        target: Name of the target.
+        error: Errors.
+        std: Standard deviations.
+        scale: A factor that calibrates them.
+        calibrated: Whether they are calibrated already.
+    """
     known = std > 1e-3 * np.median(std)  # rows that do not depend on the rewiring have no std
     if known.sum() < 10:
         return None
     z = error[known] / std[known]
-    curves = [("as predicted", z, COLORS[1])]
+    curves = [("calibrated" if calibrated else "as predicted", z, COLORS[0 if calibrated else 1])]
     if scale is not None:
         curves.append((f"calibrated (× {scale:.3g})", z / scale, COLORS[0]))
     final = curves[-1][1]

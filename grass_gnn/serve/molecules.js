@@ -42,7 +42,7 @@ function showRow(card, row, answer) {
 
 function certainty(row, answer) {
   const isOne = row.values.length === 1;
-  if (isOne && row.values[0].interval) return `95 % interval: ${row.values[0].interval}`;
+  if (isOne && row.values[0].interval) return `${answer.coverage} interval: ${row.values[0].interval}`;
   if (answer.calibrated) return row.values[0].share === null ? "± is one calibrated standard deviation" : "calibrated probability";
   return row.values[0].share === null ? "± over rewirings, uncalibrated" : "uncalibrated probability";
 }
@@ -116,7 +116,7 @@ function columnsOf(answer) {
     isNumber: true,
   }));
   const headline = answer.rows.some((row) => row.headline) ? [{ title: page.target || "Class", text: (row) => row.headline, key: (row) => row.headline }] : [];
-  const interval = values.length === 1 && values[0].interval ? [{ title: "95 % interval", text: (row) => row.values[0]?.interval || "", key: (row) => (row.values[0] ? asNumber(row.values[0].interval) : Infinity), isNumber: true }] : [];
+  const interval = values.length === 1 && values[0].interval ? [{ title: `${answer.coverage} interval`, text: (row) => row.values[0]?.interval || "", key: (row) => (row.values[0] ? asNumber(row.values[0].interval) : Infinity), isNumber: true }] : [];
   return [
     { title: "Row", text: (row) => String(row.line), key: (row) => row.line, isNumber: true },
     { title: "Molecule", text: nameOf, key: nameOf },

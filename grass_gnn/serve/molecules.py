@@ -154,12 +154,11 @@ class MoleculeView:
         self.rewirings, self.limits = rewirings, limits
         self.task, self.schema = self.ensemble.task, self.ensemble.schema
         self.names = self.task.output_names(self.schema.targets, self.schema.classes)
-        similar = self.ensemble.similarity is not None
         # Molecules are parsed and drawn in a worker process, so that a crash of RDKit ends only it.
         reader = MoleculeReader(
             self.schema.features,
             True,
-            fingerprints=similar,
+            fingerprints=self.ensemble.compares,
             max_atoms=limits.atoms,
             descriptors=self.schema.rdkit,
         )
@@ -209,12 +208,13 @@ class MoleculeView:
             }
             if answer.mean is not None:
                 one["headline"] = self.task.headline(self.names, answer.mean)
-                one["values"] = show(self.task, self.names, answer.mean, answer.std, calibrated)
+                one["values"] = show(self.task, self.names, answer.mean, answer.std, answer.ends)
             shown.append(one)
         return {
             "rows": shown,
             "outputs": len(self.names),
             "calibrated": calibrated,
+            "coverage": f"{100 * self.ensemble.coverage:g} %",
             "csv": text.getvalue(),
         }
 

@@ -13,7 +13,6 @@ from grass_gnn.report.table import number, with_spread
 from grass_gnn.tasks import Task
 
 SPLITS = {"test": "test", "val": "validation", "train": "training"}  # as shown on the page
-Z95 = 1.96  # half the width of a Gaussian 95 % interval, in standard deviations
 MOST_SHOWN = 12  # outputs of one prediction on the page
 
 
@@ -22,17 +21,18 @@ def show(
     names: Sequence[str],
     mean: Tensor,
     std: Tensor | None = None,
-    calibrated: bool = False,
+    ends: tuple[Tensor, Tensor] | None = None,
 ) -> list[dict[str, Any]]:
-    """Values of one prediction [outputs], for the page; with intervals if std is calibrated."""
+    """Values of one prediction [outputs] for the page, with intervals if their ends are known."""
     shown = []
     spreads = [0.0] * len(mean) if std is None else std.tolist()
-    for name, value, spread in list(zip(names, mean.tolist(), spreads, strict=True))[:MOST_SHOWN]:
+    values = list(zip(names, mean.tolist(), spreads, strict=True))[:MOST_SHOWN]
+    for place, (name, value, spread) in enumerate(values):
         text, error = with_spread(value, spread)
         share = value if task.predicts_probabilities else None
         interval = ""
-        if calibrated and error and not task.predicts_probabilities:
-            low, high = (with_spread(value + z * spread, spread)[0] for z in (-Z95, Z95))
+        if ends is not None and error:
+            low, high = (with_spread(float(end[place]), spread)[0] for end in ends)
             interval = f"{low} to {high}"
         one = {"name": name, "value": text, "spread": error, "share": share, "interval": interval}
         shown.append(one)

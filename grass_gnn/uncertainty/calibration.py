@@ -1,5 +1,9 @@
 """Calibration of predicted standard deviations and probabilities.
 
+Standard deviations of errors come from an :class:`~grass_gnn.uncertainty.error_model.ErrorModel`,
+intervals from quantiles of the errors in units of them. Calibrations of earlier versions multiply
+the standard deviation over rewirings by a factor, and take the quantiles of a Gaussian.
+
 If errors are Gaussian with the predicted standard deviations, a fraction p of them lies within
 ±zₚ standard deviations, where zₚ is the Gaussian quantile of (1 + p) / 2. The fraction that does is
 the coverage; the miscalibration area, between coverage and p, is 0 at best and 1/2 at worst.
@@ -20,10 +24,13 @@ from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json, write_json
 from grass_gnn.tasks import TASKS, ProbabilityTask, Task
+from grass_gnn.uncertainty.error_model import ErrorModel, half_width
+from grass_gnn.uncertainty.neighbours import Nearness, Neighbours
 
 LEVELS = np.linspace(0, 1, 201)  # confidence levels
 BINS = 15  # of probabilities
 _TEMPERATURES = (0.05, 20.0)  # bounded: perfect predictions would make it 0
+_LEAST_STD = 1e-6  # of a probability; rewirings do not change the prediction of a single atom
 
 
 def coverage(z: np.ndarray) -> np.ndarray:
@@ -98,20 +105,46 @@ def reliability(
 
 
 ALONE, TOGETHER = "calibration", "calibration_ensemble"  # .json and .png
+NEIGHBOURS = {ALONE: "neighbours.safetensors", TOGETHER: "neighbours_ensemble.safetensors"}
 
 
 class SpreadCalibration(Section):
     """Calibration of the standard deviations of one target of a regression."""
 
     target: str
-    scale: float = Field(gt=0)  # √(mean of ((true − mean) / std)²): std × scale is calibrated
+    scale: float = Field(gt=0)  # √(mean of ((true − mean) / std)²), std over rewirings and models
     rows: int
-    without_spread: int  # rows with zero std, which are ignored
-    rank_correlation: float | None  # Spearman's ρ of std and absolute error
-    area: float  # miscalibration area before scaling
+    without_spread: int  # rows with zero std, which the scale ignores
+    rank_correlation: float | None  # Spearman's ρ of that std and the absolute error
+    area: float  # miscalibration area before calibration
     scaled_area: float
-    within: tuple[float, float]  # fraction of errors within one and two std, before scaling
+    within: tuple[float, float]  # fraction of errors within one and two std, before calibration
     scaled_within: tuple[float, float]
+    errors: ErrorModel | None = None  # None in calibrations of earlier versions
+    scores: list[float] = Field(default_factory=list)  # |error| / calibrated std, ascending
+    calibrated_correlation: float | None = None  # Spearman's ρ of calibrated std and error
+
+    def std(self, std: Tensor, rewirings: Tensor, near: Nearness | None, output: int) -> Tensor:
+        """Calibrated standard deviations [M] of one output.
+
+        Args:
+            std: Standard deviations over rewirings and models [M].
+            rewirings: The part of the rewirings [M].
+            near: Comparison with the training set.
+            output: Number of the output.
+        """
+        if self.errors is None:
+            return self.scale * std
+        spread = std if self.errors.between_models else rewirings
+        return torch.from_numpy(self.errors.std(spread.double().numpy(), near, output))
+
+    def half_width(self, coverage: float) -> float:
+        """Half the width of an interval of this coverage, in calibrated standard deviations."""
+        if self.scores:
+            return half_width(self.scores, coverage)
+        from scipy.stats import norm
+
+        return float(norm.ppf((1 + coverage) / 2))
 
 
 class ProbabilityCalibration(Section):
@@ -125,6 +158,17 @@ class ProbabilityCalibration(Section):
     scaled_log_loss: float
 
 
+class NeighboursFile(Section):
+    """The file of training graphs to compare with, next to the calibration."""
+
+    model: str  # checksum of the weights of the model that represents the graphs
+    sha256: str
+
+    def load(self, folder: Path, models: Sequence[object]) -> Neighbours:
+        """Read the file from the run folder of that model."""
+        return Neighbours.load(folder / NEIGHBOURS[file_name(models)], self.sha256)
+
+
 class Calibration(Section):
     """The calibration of a model or an ensemble."""
 
@@ -135,6 +179,7 @@ class Calibration(Section):
     source: str  # where the rows come from
     targets: list[SpreadCalibration] = Field(default_factory=list)
     probabilities: ProbabilityCalibration | None = None
+    neighbours: NeighboursFile | None = None
 
     def fits(self, task: TaskConfig) -> bool:
         """Whether it covers all outputs of a task."""
@@ -151,14 +196,34 @@ class Calibration(Section):
         return with_temperature(TASKS[self.kind], mean, self.probabilities.temperature)
 
     def std(self, std: Tensor) -> Tensor:
-        """Calibrated standard deviations [M, outputs]; those of probabilities are unchanged."""
+        """Standard deviations over rewirings [M, outputs], scaled to the size of errors.
+
+        Those of probabilities are unchanged. See :meth:`error_std` for ones that follow the error
+        of each row.
+        """
         return std * std.new_tensor([one.scale for one in self.targets]) if self.targets else std
+
+    def error_std(self, std: Tensor, rewirings: Tensor, near: Nearness | None) -> Tensor:
+        """Calibrated standard deviations [M, outputs]; see :meth:`SpreadCalibration.std`."""
+        if not self.targets:
+            return std.clamp(min=_LEAST_STD)
+        columns = [
+            one.std(std[:, number], rewirings[:, number], near, number).to(std.dtype)
+            for number, one in enumerate(self.targets)
+        ]
+        return torch.stack(columns, dim=1)
+
+    def half_widths(self, coverage: float) -> list[float]:
+        """Half the width of each target's interval, in calibrated standard deviations."""
+        return [one.half_width(coverage) for one in self.targets]
 
     @property
     def factors(self) -> str:
         """A short description of the calibration."""
         if self.probabilities is not None:
             return f"probabilities calibrated by temperature {self.probabilities.temperature:.3g}"
+        if all(one.errors is not None for one in self.targets):
+            return f"error bars calibrated on {self.rows:,} rows ({self.source})"
         shown = ", ".join(f"× {one.scale:.3g} for {one.target}" for one in self.targets[:3])
         more = f", … ({len(self.targets)} targets)" if len(self.targets) > 3 else ""
         return f"standard deviations calibrated: {shown}{more}"

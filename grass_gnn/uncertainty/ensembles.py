@@ -5,23 +5,30 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from grass_gnn.data.checking import CheckedGraph
-from grass_gnn.data.packed.dataset import pack_checked
+from grass_gnn.data.packed.dataset import PackedDataset, pack_checked
+from grass_gnn.data.tables.composition import Composition
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.embed import embed_split
 from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model
 from grass_gnn.files import read_json
 from grass_gnn.tasks import make_task
 from grass_gnn.uncertainty.calibration import Calibration
+from grass_gnn.uncertainty.domain import Domain, widen
+from grass_gnn.uncertainty.neighbours import Neighbours
 from grass_gnn.uncertainty.similarity import SimilarityReference
 
+COVERAGE = 0.9  # of intervals, by default
+EMBEDDED = 2  # rewirings that embeddings are averaged over
 _MOST_FOLDS = 1000
 FOLDS = "folds.csv"  # the fold of each row, in the folder of a cross-validation
 CROSS_VALIDATION = "cross_validation.json"  # its summary, written when all folds are finished
@@ -61,6 +68,11 @@ class Spread(NamedTuple):
     rewirings: Tensor  # std over rewirings, root mean square over models
     models: Tensor  # std over the models' means
 
+    def with_std(self, std: Tensor) -> Spread:
+        """With other standard deviations, whose parts have the same proportions."""
+        factor = std / self.std.clamp(min=torch.finfo(std.dtype).tiny)
+        return Spread(self.mean, std, self.rewirings * factor, self.models * factor)
+
     def row(self, number: int) -> Spread:
         """The prediction of one graph [outputs] each."""
         return Spread(*(part[number] for part in self))
@@ -74,20 +86,42 @@ def combine(predictions: Sequence[Prediction]) -> Spread:
     return Spread(means.mean(dim=0), (own.square() + between.square()).sqrt(), own, between)
 
 
+def similarity_reference(model: TrainedModel) -> SimilarityReference | None:
+    """Fingerprints of the training molecules of a model, if its run kept them."""
+    checksum = model.card.get("similarity_sha256")
+    if checksum is None or model.folder is None:
+        return None
+    return SimilarityReference.load(model.folder, checksum)
+
+
+def embed_graphs(
+    model: TrainedModel, dataset: PackedDataset, seed: int = 0, deterministic: bool = False
+) -> np.ndarray:
+    """Inputs of the head [M, columns], to compare graphs with the training set."""
+    found = embed_split(model.model, dataset, model.config, "graph", EMBEDDED, seed, deterministic)
+    return found.double().cpu().numpy()
+
+
 class Ensemble:
     """Trained models of molecules with the same targets, whose predictions are averaged.
 
     Args:
         models: The models; their run folders must be known.
         calibration: Calibration to apply to their predictions.
+        coverage: Share of errors that intervals are to contain; they need a calibration.
     """
 
     def __init__(
-        self, models: Sequence[TrainedModel], calibration: Calibration | None = None
+        self,
+        models: Sequence[TrainedModel],
+        calibration: Calibration | None = None,
+        coverage: float = COVERAGE,
     ) -> None:
         if not models:
             raise GrassError("A prediction needs at least one trained model.")
-        self.models, self.calibration = list(models), calibration
+        if not 0 < coverage < 1:
+            raise GrassError(f"The coverage is between 0 and 1, not {coverage:g} (--coverage).")
+        self.models, self.calibration, self.coverage = list(models), calibration, coverage
         schemas = [TableSchema.from_card(model.card) for model in models]
         if schemas[0] is None:
             raise GrassError(f"The model in {models[0].folder} was not trained on molecules.")
@@ -103,11 +137,37 @@ class Ensemble:
     @cached_property
     def similarity(self) -> SimilarityReference | None:
         """Training molecules of the first model, if its run saved them."""
-        first = self.models[0]
-        checksum = first.card.get("similarity_sha256")
-        if checksum is None or first.folder is None:
+        return similarity_reference(self.models[0])
+
+    @property
+    def compares(self) -> bool:
+        """Whether molecules are compared with training molecules, for which readers need more."""
+        return self.similarity is not None or self.domain is not None
+
+    @cached_property
+    def domain(self) -> Domain | None:
+        """What the training molecules of all models are made of, if their runs saved it."""
+        outputs = 0 if self.task.predicts_probabilities else self.task.outputs
+        known = []
+        for model in self.models:
+            found = None if model.folder is None else Domain.load(model.folder)
+            if found is not None and len(found.targets) != outputs:
+                raise GrassError(f"The domain of {model.folder} is damaged: its targets are wrong.")
+            known += [] if found is None else [found]
+        if not known or len(known) < len(self.models):
             return None
-        return SimilarityReference.load(first.folder, checksum)
+        return reduce(Domain.union, known)
+
+    @cached_property
+    def reference(self) -> tuple[int, Neighbours] | None:
+        """The training graphs that predictions are compared with, and the number of their model."""
+        file = None if self.calibration is None else self.calibration.neighbours
+        if file is None:
+            return None
+        for number, model in enumerate(self.models):
+            if model.folder is not None and model.card.get("weights_sha256") == file.model:
+                return number, file.load(model.folder, self.models)
+        return None
 
     def predict(
         self,
@@ -115,20 +175,72 @@ class Ensemble:
         rewirings: int,
         seed: int = 0,
         deterministic: bool = False,
+        similarity: np.ndarray | None = None,
     ) -> Spread:
-        """Predict for graphs, over all models and rewirings."""
+        """Predict for graphs, over all models and rewirings.
+
+        Args:
+            graphs: The graphs.
+            rewirings: Number of rewirings.
+            seed: Random seed of the rewirings.
+            deterministic: Derive the rewirings of each graph from the graph alone.
+            similarity: Maximum Tanimoto similarity to the training set [M], for error bars.
+        """
+        packed = [pack_checked(graphs, model.config) for model in self.models]
         found = combine(
             [
-                model.predict_packed(
-                    pack_checked(graphs, model.config), rewirings, seed, deterministic
-                )
-                for model in self.models
+                model.predict_packed(own, rewirings, seed, deterministic)
+                for model, own in zip(self.models, packed, strict=True)
             ]
         )
+        return self.with_error_bars(found, packed, similarity, seed, deterministic)
+
+    def with_error_bars(
+        self,
+        found: Spread,
+        packed: Sequence[PackedDataset],
+        similarity: np.ndarray | None = None,
+        seed: int = 0,
+        deterministic: bool = False,
+    ) -> Spread:
+        """Calibrate predictions; ``packed`` are their graphs, encoded for each model."""
         if self.calibration is None:
             return found
-        stds = (self.calibration.std(part) for part in found[1:])
-        return Spread(self.calibration.mean(found.mean), *stds)
+        near = None
+        if self.reference is not None:
+            place, neighbours = self.reference
+            embeddings = embed_graphs(self.models[place], packed[place], seed, deterministic)
+            near = neighbours.compare(embeddings, found.mean.double().numpy(), similarity)
+        std = self.calibration.error_std(found.std, found.rewirings, near)
+        return found.with_std(std)._replace(mean=self.calibration.mean(found.mean))
+
+    def compare(
+        self, molecules: Sequence[Composition | None], found: Spread
+    ) -> tuple[list[list[str]], Spread]:
+        """Compare molecules and their predictions with the training set.
+
+        Returns:
+            Warnings about each molecule, and the predictions with wider standard deviations where
+            there are any.
+        """
+        if self.domain is None:
+            return [[] for _ in molecules], found
+        warnings, added = [], np.zeros(found.std.shape)
+        for number, molecule in enumerate(molecules):
+            assert molecule is not None  # readers are asked for it
+            novelty = self.domain.compare(molecule, found.mean[number])
+            warnings.append(novelty.warnings)
+            added[number] = novelty.added
+        if self.calibration is None:
+            return warnings, found
+        return warnings, found.with_std(widen(found.std, added))
+
+    def interval(self, one: Spread) -> tuple[Tensor, Tensor] | None:
+        """Lower and upper ends, shaped like the predictions; None without a calibration."""
+        if self.calibration is None or not self.calibration.targets:
+            return None
+        half = one.std * one.std.new_tensor(self.calibration.half_widths(self.coverage))
+        return one.mean - half, one.mean + half
 
     def samples(self, graph: CheckedGraph, rewirings: int) -> Tensor:
         """Predictions for each rewiring of a graph, before calibration [rewirings, outputs].
@@ -148,15 +260,28 @@ class Ensemble:
         names = self.task.answer_columns(targets)
         for value, spread in self.task.output_columns(targets, classes):
             names += [value, spread]
+            if not self.task.predicts_probabilities:
+                names += self.task.interval_columns(value)
             if len(self.models) > 1:
                 names += [f"{spread}_rewirings", f"{spread}_models"]
         return [*names, "similarity", "warning", "error"]
 
-    def success(self, one: Spread, similarity: float, warning: str) -> list[str]:
-        """The cells of a prediction."""
+    def success(
+        self,
+        one: Spread,
+        similarity: float,
+        warning: str,
+        ends: tuple[Tensor, Tensor] | None = None,
+    ) -> list[str]:
+        """The cells of a prediction; ``ends`` of its interval are computed if not given."""
         cells = self.task.answer_cells(one.mean, self.schema.classes)
-        for mean, std, rewirings, models in zip(*(part.tolist() for part in one), strict=True):
+        ends = self.interval(one) if ends is None else ends
+        for number, (mean, std, rewirings, models) in enumerate(
+            zip(*(part.tolist() for part in one), strict=True)
+        ):
             cells += [f"{mean:.7g}", f"{std:.4g}"]
+            if not self.task.predicts_probabilities:
+                cells += ["", ""] if ends is None else [f"{float(e[number]):.7g}" for e in ends]
             if len(self.models) > 1:
                 cells += [f"{rewirings:.4g}", f"{models:.4g}"]
         shown = "" if math.isnan(similarity) else f"{similarity:.3f}"

@@ -36,28 +36,27 @@ _STYLE: Any = {
 
 
 def draw_coverage(
-    scores: Mapping[str, np.ndarray], scales: Mapping[str, float], path: Path
+    before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray], path: Path
 ) -> None:
-    """Write a PNG with the coverage of each target, before and after scaling.
+    """Write a PNG with the coverage of each target, before and after calibration.
 
     Args:
-        scores: The z-scores [M] of each target.
-        scales: The factor of each target's standard deviations.
+        before: The z-scores of each target with the std over rewirings and models [M].
+        after: Those with the calibrated std [M].
         path: The file.
     """
-    shown = list(scores)[:MOST_PANELS]
+    shown = list(before)[:MOST_PANELS]
     with matplotlib.rc_context(_STYLE):
         figure, panels = _panels(len(shown))
         for name, axes in zip(shown, panels, strict=False):
-            z, scale = scores[name], scales[name]
             for values, color, what in (
-                (z, _BEFORE, "as predicted"),
-                (z / scale, _AFTER, f"× {scale:.3g}"),
+                (before[name], _BEFORE, "std over rewirings"),
+                (after[name], _AFTER, "calibrated"),
             ):
                 observed, area = coverage(values), miscalibration_area(values)
                 axes.fill_between(LEVELS, LEVELS, observed, color=color, alpha=0.13, lw=0)
                 axes.plot(LEVELS, observed, color=color, lw=1.8, label=f"{what}: area {area:.3f}")
-            axes.set_title(f"{name} ({len(z):,} rows)", loc="left")
+            axes.set_title(f"{name} ({len(after[name]):,} rows)", loc="left")
             across = "confidence\n(above the diagonal: underconfident; below: overconfident)"
             _finish(axes, across, "fraction of errors within the interval")
         _save(figure, path)

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from small_tables import TINY, read_csv, some_smiles, write_csv
 
 from grass_gnn import GrassError, load_model
-from grass_gnn.api.calibration import _check_spreads, calibrate
+from grass_gnn.api.calibration import HeldOut, _check_spreads, calibrate
 from grass_gnn.api.fitting import fit, fit_table
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
@@ -22,6 +22,7 @@ from grass_gnn.tasks import TASKS, rank_correlation
 from grass_gnn.uncertainty import calibration as measures
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Spread
+from grass_gnn.uncertainty.error_model import half_width
 
 
 @pytest.fixture(scope="module")
@@ -142,20 +143,24 @@ def test_rows_without_spread_do_not_decide_the_scale(tmp_path):
     std = torch.full((50, 1), 0.5)
     std[:3] = torch.tensor([0.0, 1e-9, 1e-7])[:, None]  # single atoms, up to rounding
     error = torch.linspace(-2, 2, 50)[:, None]
-    spread = Spread(torch.zeros(50, 1), std, std, std)
-    (found,) = _check_spreads(spread, error, ["y"], tmp_path / "plot.png")
-    assert found.without_spread == 3 and found.rows == 47
+    held = HeldOut(Spread(torch.zeros(50, 1), std, std, std), error, None, "rows")
+    (found,) = _check_spreads(held, [1.0], ["y"], tmp_path / "plot.png")
+    assert found.without_spread == 3 and found.rows == 50
     assert found.scale == pytest.approx(float(error[3:].square().mean().sqrt() / 0.5), rel=1e-6)
-    with pytest.raises(GrassError, match="--rewirings"):
-        _check_spreads(spread._replace(std=0 * std), error, ["y"], tmp_path / "plot.png")
+    none = held._replace(found=held.found._replace(std=0 * std))
+    (found,) = _check_spreads(none, [1.0], ["y"])  # nothing but the size of errors is known
+    flat = found.std(torch.tensor([0.0, 0.0]), torch.zeros(2), None, 0)
+    assert flat[0] == flat[1] == pytest.approx(float(error.square().mean().sqrt()), rel=0.1)
 
 
 def test_predict_applies_what_was_found_on_the_validation_rows(runs, molecules, tmp_path, capsys):
     out = tmp_path / "out.csv"
     predict = ["predict", str(runs / "a"), str(molecules), "-o", str(out)]
+    (runs / "a" / "calibration.json").unlink()
     assert main(predict) == 0
     before = read_csv(out)
-    assert "alibrated" not in capsys.readouterr().err
+    assert "not calibrated" in capsys.readouterr().err
+    assert before[0]["size_lower"] == before[0]["size_upper"] == ""
     assert main(["calibrate", str(runs / "a"), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["targets"]
     assert found["target"] == "size" and found["rows"] == 32
@@ -173,11 +178,18 @@ def test_predict_applies_what_was_found_on_the_validation_rows(runs, molecules, 
     assert found["scale"] == pytest.approx(numpy.sqrt(numpy.mean(numpy.square(error))), rel=0.3)
 
     assert main(predict) == 0
-    assert f"× {found['scale']:.3g} for size" in capsys.readouterr().err
+    assert "32 rows (validation split); intervals contain about 90 %" in capsys.readouterr().err
+    half = half_width(found["scores"], 0.9)
     for old, new in zip(before, read_csv(out), strict=True):
-        assert new["size_pred"] == old["size_pred"]
-        expected = found["scale"] * float(old["size_std"])
-        assert float(new["size_std"]) == pytest.approx(expected, rel=2e-3)
+        assert new["size_pred"] == old["size_pred"] and float(new["size_std"]) > 0
+        ends = [float(new[f"size_{end}"]) for end in ("lower", "upper")]
+        assert numpy.mean(ends) == pytest.approx(float(new["size_pred"]), rel=1e-4)
+        assert numpy.ptp(ends) == pytest.approx(2 * half * float(new["size_std"]), rel=2e-3)
+    assert main([*predict, "--coverage", "0.5"]) == 0
+    width = numpy.ptp([float(read_csv(out)[-1][f"size_{end}"]) for end in ("lower", "upper")])
+    assert width < numpy.ptp(ends)
+    assert main([*predict, "--coverage", "1.5"]) == 1
+    capsys.readouterr()
     assert main([*predict, "--uncalibrated"]) == 0
     assert read_csv(out) == before and "alibrated" not in capsys.readouterr().err
     assert main([*predict, "--rewirings", "3"]) == 0
@@ -202,7 +214,8 @@ def test_an_ensemble_is_calibrated_as_a_whole(runs, tmp_path, molecules, capsys)
     assert "32 rows" in capsys.readouterr().out
     found, _ = find_calibration([load_model(runs / name) for name in "ba"])  # in any order
     assert found is not None and len(found.models) == 2
-    assert find_calibration([load_model(runs / "a")]) == (None, "")  # not of one of them
+    alone, _ = find_calibration([load_model(runs / "a")])  # that of its own training
+    assert alone is not None and len(alone.models) == 1
     out = tmp_path / "out.csv"
     assert main(["predict", *both, str(molecules), "-o", str(out), "--rewirings", "4"]) == 0
     for row in read_csv(out):
@@ -227,7 +240,7 @@ def test_rows_that_another_run_was_trained_on_are_left_out(runs, capsys):
 
 def test_classes_get_a_temperature(runs, molecules, tmp_path, capsys):
     predict = ["predict", str(runs / "kind"), str(molecules), "--rewirings", "2", "-o"]
-    assert main([*predict, str(tmp_path / "before.csv")]) == 0
+    assert main([*predict, str(tmp_path / "before.csv"), "--uncalibrated"]) == 0
     assert main(["calibrate", str(runs / "kind"), "--rewirings", "2"]) == 0
     assert "expected calibration error" in capsys.readouterr().out
     found, _ = find_calibration([load_model(runs / "kind")])
@@ -245,6 +258,7 @@ def test_classes_get_a_temperature(runs, molecules, tmp_path, capsys):
 
 def test_without_data_it_says_what_to_do_and_a_table_will_do(runs, run, tmp_path, capsys):
     shutil.rmtree(runs / "a" / "data")
+    (runs / "a" / "calibration.json").unlink()
     arguments = ["calibrate", str(runs / "a"), "--rewirings", "2"]
     assert main(arguments) == 1
     assert "--data" in capsys.readouterr().err
@@ -254,8 +268,8 @@ def test_without_data_it_says_what_to_do_and_a_table_will_do(runs, run, tmp_path
     assert not (runs / "a" / "calibration.json").exists()
     assert main([*arguments, "--data", str(held_out(tmp_path, 5))]) == 1
     assert "too few" in capsys.readouterr().err
-    assert main(["calibrate", str(run)]) == 1  # eight validation rows
-    assert "too few" in capsys.readouterr().err
+    assert main(["calibrate", str(run)]) == 0  # eight validation rows, and all training rows
+    assert "nearest neighbours" in capsys.readouterr().out
 
 
 def test_other_graphs_are_calibrated_too(tmp_path):

@@ -119,7 +119,7 @@ def test_calibrated_predictions_have_intervals(write_run, client, open_page):
     (value,) = answer["rows"][0]["values"]
     low, high = (float(x) for x in value["interval"].replace("−", "-").split(" to "))
     assert answer["calibrated"] and high - low == pytest.approx(
-        2 * 1.96 * float(value["spread"]), rel=0.06
+        2 * 1.645 * float(value["spread"]), rel=0.06
     )
     answer = open_page(write_run("uncalibrated")).post("/predict", content="CCO").json()
     assert not answer["calibrated"] and not answer["rows"][0]["values"][0]["interval"]

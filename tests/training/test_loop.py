@@ -324,7 +324,8 @@ def test_predictions_of_a_table_name_rows_and_columns(example):
     for split in ("val", "test"):
         with (run.folder / f"{split}_predictions.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
-        assert list(rows[0]) == ["row", "smiles", "logP", "logP_pred", "logP_std"]
+        ends = ["logP_lower", "logP_upper"] if split == "test" else []
+        assert list(rows[0]) == ["row", "smiles", "logP", "logP_pred", "logP_std", *ends]
         assert [row["row"] for row in rows] == [
             line for line, own in splits.items() if own == split
         ]

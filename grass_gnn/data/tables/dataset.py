@@ -17,6 +17,7 @@ import torch
 from torch_geometric.data import Data
 
 from grass_gnn.config import TaskConfig
+from grass_gnn.data.tables.composition import Composition
 from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import read_scaffolds
@@ -47,7 +48,8 @@ class TableData:
     schema: TableSchema
     task: TaskConfig
     rows: list[TableRow]  # all rows, each with its split or problem
-    fingerprints: np.ndarray  # [training molecules, bits]
+    fingerprints: dict[str, np.ndarray]  # of each split [molecules, bits]
+    compositions: dict[str, list[Composition]]  # of each split
     shared: list[tuple[str, list[TableRow]]]  # molecules in more than one split
     summary: list[str]  # sentences about the task, the splits and skipped rows
 
@@ -83,16 +85,28 @@ def in_splits(read: ReadRows, rows: list[TableRow]) -> TableData:
     """Divide the molecules of a table by the split assigned to each of its ``rows``."""
     check_splits([row.split or "" for row in rows if not row.problem])
     splits: dict[str, list[Data]] = {name: [] for name in SPLITS}
-    fingerprints, seen = [], dict[str, list[TableRow]]()
+    fingerprints: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
+    compositions: dict[str, list[Composition]] = {name: [] for name in SPLITS}
+    seen = dict[str, list[TableRow]]()
     for row, molecule, (target, numbers) in zip(rows, read.molecules, read.values, strict=True):
         if row.problem or molecule is None or row.split is None:
             continue
         splits[row.split].append(_graph(molecule, target, numbers, read.task))
         seen.setdefault(molecule.canonical, []).append(row)
-        if row.split == "train":
-            fingerprints.append(molecule.fingerprint)
+        fingerprints[row.split].append(molecule.fingerprint)
+        assert molecule.composition is not None  # read_rows asks for it
+        compositions[row.split].append(molecule.composition)
     shared = [(name, same) for name, same in seen.items() if len({r.split for r in same}) > 1]
-    data = TableData(splits, read.schema, read.task, rows, np.stack(fingerprints), shared, [])
+    data = TableData(
+        splits,
+        read.schema,
+        read.task,
+        rows,
+        {name: np.stack(bits) for name, bits in fingerprints.items() if bits},
+        compositions,
+        shared,
+        summary=[],
+    )
     return replace(data, summary=_summary(data, read.sentence) + remarks(read, rows))
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from grass_gnn.data.tables.composition import Composition
 from grass_gnn.data.tables.descriptors import (
     check_descriptor_names,
     compute_descriptors,
@@ -227,6 +228,7 @@ class Molecule(NamedTuple):
     descriptors: np.ndarray = _NOTHING  # RDKit descriptors, NaN where undefined, if requested
     counts: np.ndarray = _NOTHING  # Morgan counts [MORGAN_COUNTS] uint8, if requested
     scaffold: str = ""  # Bemis–Murcko scaffold as SMILES, if requested
+    composition: Composition | None = None  # requested with the fingerprint
 
     @property
     def data(self) -> Data:
@@ -291,7 +293,7 @@ class MoleculeReader:
         canonical_order: Number the atoms in RDKit's canonical order, so that all SMILES of a
             molecule give the same graph (except for the chirality of ``"ogb"``).
         identity: Compute canonical SMILES.
-        fingerprints: Compute Morgan fingerprints.
+        fingerprints: Compute Morgan fingerprints and the composition.
         max_atoms: Reject larger molecules.
         drawings: Compute 2D coordinates.
         descriptors: RDKit descriptors to compute, each with the value to use where RDKit finds
@@ -337,6 +339,7 @@ class MoleculeReader:
                 mol = in_canonical_order(mol)
             canonical = Chem.MolToSmiles(mol) if self.identity else ""
             fingerprint = _morgan()(mol) if self.fingerprints else np.empty(0, np.uint8)
+            composition = Composition.of(mol) if self.fingerprints else None
             if self.features == "zinc":
                 x, ends, kinds, note = zinc_graph(mol)
             else:
@@ -363,6 +366,7 @@ class MoleculeReader:
             numbers,
             counts,
             scaffold,
+            composition,
         )
 
     def try_read(self, smiles: str) -> Molecule | str:
