@@ -1,0 +1,124 @@
+"""Grass-gnn beside chemprop, LightGBM and a random forest on tables of molecules.
+
+    python results/molecules/compare.py run --tables FOLDER --env FOLDER   # resumable; hours
+    python results/molecules/compare.py report --tables FOLDER             # results.json, README.md
+
+Every method trains with its defaults on the same ready splits, on one thread. ``run`` skips what
+WORK already has, so it can be interrupted, and continued with more seeds or other methods.
+``--env`` is the environment with the packages of requirements.txt; grass-gnn runs in the present
+one. Test rows are predicted once by each finished model and are used for nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scores import Case, markdown_tables, summarise
+
+HERE = Path(__file__).parent
+TABLES = ("freesolv", "lipophilicity", "bbbp", "tox21")
+SPLITS = ("random0", "random1", "random2", "scaffold")
+OTHERS = ("chemprop", "chemprop-rdkit", "lightgbm", "forest")
+GRASS = {"grass-gnn": (), "grass-gnn-scratch": ("--from-scratch",)}
+BEGIN, END = "<!-- tables: written by compare.py report -->", "<!-- end of tables -->"
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("--tables", type=Path, required=True, help="folder with the four tables")
+    parser.add_argument("--env", type=Path, help="environment of the other methods")
+    parser.add_argument("--work", type=Path, default=Path("runs/molecules"), help="where runs go")
+    parser.add_argument("--only", nargs="+", default=TABLES, choices=TABLES, metavar="TABLE")
+    parser.add_argument("--splits", nargs="+", default=SPLITS, choices=SPLITS, metavar="SPLIT")
+    parser.add_argument("--methods", nargs="+", default=(*GRASS, *OTHERS), metavar="METHOD")
+    parser.add_argument("--seeds", type=int, default=3, help="training seeds per split")
+    arguments = parser.parse_args()
+    if arguments.what == "report":
+        return report(arguments.tables, arguments.work)
+    for seed in range(arguments.seeds):  # a whole comparison with one seed first
+        for table in arguments.only:
+            for split in arguments.splits:
+                for method in arguments.methods:
+                    run(method, arguments.tables / f"{table}.csv", split, seed, arguments)
+    return None
+
+
+def run(method: str, table: Path, split: str, seed: int, arguments: argparse.Namespace) -> None:
+    """Train and predict unless it is done; write predictions and CPU time into WORK."""
+    name = f"{method}-{table.stem}-{split}-{seed}"
+    out, scratch = arguments.work / f"{name}.csv", arguments.work / f"{name}.part"
+    if out.exists():
+        return
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    if method in GRASS:
+        targets = [c for c in pd.read_csv(table, nrows=0).columns if c not in ("smiles", *SPLITS)]
+        command = [sys.executable, "-m", "grass_gnn", "train", str(table), "--split", split]
+        command += ["--target", ",".join(targets), "--seed", str(seed), "--no-baseline"]
+        command += ["--out", str(scratch / "run"), *GRASS[method]]
+    else:
+        if arguments.env is None:
+            raise SystemExit(f"--env is needed for {method}")
+        command = [str(arguments.env / "bin" / "python"), str(HERE / "competitors.py"), method]
+        command += [str(table), split, str(seed), str(scratch / "out.csv")]
+    seconds = call(command, scratch / "log.txt")
+    if method in GRASS:
+        shutil.copy(scratch / "run" / "test_predictions.csv", scratch / "out.csv")
+    (arguments.work / f"{name}.json").write_text(json.dumps({"cpu_seconds": round(seconds, 1)}))
+    os.replace(scratch / "out.csv", out)
+    shutil.rmtree(scratch)
+    print(f"{name}: {seconds:.0f} CPU seconds", flush=True)
+
+
+def call(command: list[str], log: Path) -> float:
+    """Run a command on one thread, and return its CPU seconds including its child processes."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        _, status, used = os.wait4(process.pid, 0)
+    if status != 0:
+        raise SystemExit(f"{' '.join(command)} failed: see {log}")
+    return used.ru_utime + used.ru_stime
+
+
+def report(tables: Path, work: Path) -> None:
+    """Score all finished runs; write results.json and the tables of README.md."""
+    cases = []
+    for path in sorted(work.glob("*.csv")):
+        method, table, split, seed = path.stem.rsplit("-", 3)
+        truth = pd.read_csv(tables / f"{table}.csv")
+        targets = [name for name in truth.columns if name not in ("smiles", *SPLITS)]
+        found = pd.read_csv(path).sort_values("row")
+        y = truth.iloc[found["row"]][targets].to_numpy(dtype=float)  # [rows, targets]
+        cost = json.loads(path.with_suffix(".json").read_text())["cpu_seconds"]
+        columns = {
+            kind: found[[f"{target}_{kind}" for target in targets]].to_numpy(dtype=float)
+            for kind in ("pred", "std", "lower", "upper")
+            if f"{targets[0]}_{kind}" in found
+        }
+        expected = int((truth[split] == "test").sum())
+        if len(found) != expected:
+            print(f"{path.stem}: {len(found)} of {expected} test rows were predicted")
+        cases.append(Case(method, table, split, int(seed), y, columns, cost))
+    results = summarise(cases)
+    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    readme = HERE / "README.md"
+    before, _, rest = readme.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    readme.write_text(f"{before}{BEGIN}\n\n{markdown_tables(results)}\n\n{END}{after}")
+
+
+if __name__ == "__main__":
+    np.seterr(invalid="ignore")
+    main()

@@ -1,0 +1,159 @@
+"""Scores of the comparison: errors, error bars, and which differences are more than chance."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm, spearmanr
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+DRAWS = 2000  # of the bootstrap over test rows
+OURS = "grass-gnn"
+NORMAL_90 = float(norm.ppf(0.95))
+
+
+@dataclass(frozen=True)
+class Case:
+    """Test predictions of one trained model."""
+
+    method: str
+    table: str
+    split: str
+    seed: int
+    y: np.ndarray  # [rows, targets]; NaN where unknown
+    columns: dict[str, np.ndarray]  # pred, and perhaps std, lower and upper
+    cpu_seconds: float
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether all targets are 0 or 1."""
+        return bool(np.isin(self.y[~np.isnan(self.y)], (0, 1)).all())
+
+
+def score(y: np.ndarray, prediction: np.ndarray, binary: bool) -> float:
+    """RMSE, or 1 − ROC-AUC averaged over targets: smaller is better."""
+    if not binary:
+        return float(np.sqrt(np.nanmean((y - prediction) ** 2)))
+    areas = []
+    for column, values in zip(y.T, prediction.T, strict=True):
+        known = ~np.isnan(column)
+        if 0 < column[known].sum() < known.sum():  # both classes occur
+            areas.append(roc_auc_score(column[known], values[known]))
+    return 1.0 - float(np.mean(areas))
+
+
+def second_score(y: np.ndarray, prediction: np.ndarray, binary: bool) -> float:
+    """MAE, or average precision averaged over targets."""
+    if not binary:
+        return float(np.nanmean(np.abs(y - prediction)))
+    found = []
+    for column, values in zip(y.T, prediction.T, strict=True):
+        known = ~np.isnan(column)
+        if column[known].sum() > 0:
+            found.append(average_precision_score(column[known], values[known]))
+    return float(np.mean(found))
+
+
+def error_bars(case: Case) -> dict[str, float]:
+    """Coverage of 90 % intervals, NLL, and rank correlation of std and error."""
+    if case.is_binary or "std" not in case.columns:
+        return {}
+    known = ~np.isnan(case.y)
+    error = np.abs(case.y - case.columns["pred"])[known]
+    std = np.maximum(case.columns["std"][known], 1e-6)
+    if "lower" in case.columns:
+        inside = (case.columns["lower"] <= case.y) & (case.y <= case.columns["upper"])
+        covered = float(inside[known].mean())
+    else:
+        covered = float((error <= NORMAL_90 * std).mean())
+    return {
+        "coverage": covered,
+        "nll": float(np.mean(0.5 * (error / std) ** 2 + np.log(std) + 0.5 * np.log(2 * np.pi))),
+        "rank_correlation": float(spearmanr(std, error).statistic),
+    }
+
+
+def summarise(cases: Iterable[Case]) -> dict[str, Any]:
+    """Scores of every method in every cell (table × split), and paired comparisons with ours."""
+    cells: dict[str, dict[str, list[Case]]] = defaultdict(lambda: defaultdict(list))
+    for case in cases:
+        cells[f"{case.table} {case.split}"][case.method].append(case)
+    return {
+        cell: {method: _row(found, methods.get(OURS)) for method, found in methods.items()}
+        for cell, methods in cells.items()
+    }
+
+
+def _row(cases: list[Case], ours: list[Case] | None) -> dict[str, Any]:
+    binary = cases[0].is_binary
+    scores = np.array([score(c.y, c.columns["pred"], binary) for c in cases])
+    shown = 1 - scores if binary else scores
+    row: dict[str, Any] = {
+        "metric": "ROC-AUC" if binary else "RMSE",
+        "mean": round(float(shown.mean()), 4),
+        "std_over_seeds": round(float(shown.std(ddof=1)), 4) if len(cases) > 1 else None,
+        "seeds": len(cases),
+        "AP" if binary else "MAE": round(
+            float(np.mean([second_score(c.y, c.columns["pred"], binary) for c in cases])), 4
+        ),
+        "cpu_seconds": round(float(np.mean([c.cpu_seconds for c in cases])), 1),
+    }
+    bars = [found for case in cases if (found := error_bars(case))]
+    if bars:
+        row |= {key: round(float(np.mean([b[key] for b in bars])), 4) for key in bars[0]}
+    if ours is not None and cases[0].method != OURS and len(ours[0].y) == len(cases[0].y):
+        low, high = _difference(ours, cases, binary)
+        row["ours_minus_this"] = [round(low, 4), round(high, 4)]  # negative: ours is better
+    return row
+
+
+def _difference(ours: list[Case], theirs: list[Case], binary: bool) -> tuple[float, float]:
+    """95 % bootstrap interval of the difference in error, over test rows and training seeds."""
+    generator = np.random.default_rng(0)
+    y, found = ours[0].y, []
+    for _ in range(DRAWS if not binary else DRAWS // 4):
+        rows = generator.integers(len(y), size=len(y))
+        a = ours[generator.integers(len(ours))].columns["pred"][rows]
+        b = theirs[generator.integers(len(theirs))].columns["pred"][rows]
+        found.append(score(y[rows], a, binary) - score(y[rows], b, binary))
+    low, high = np.quantile(found, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def markdown_tables(results: dict[str, Any]) -> str:
+    """The scores and the error bars as Markdown; the best mean of a row is bold."""
+    methods = sorted(
+        {m for row in results.values() for m in row}, key=lambda m: (m[:5] != "grass", m)
+    )
+    lines = ["| table, split | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    for cell, row in results.items():
+        binary = next(iter(row.values()))["metric"] == "ROC-AUC"
+        best = (max if binary else min)(entry["mean"] for entry in row.values())
+        texts = []
+        for method in methods:
+            entry = row.get(method)
+            if entry is None:
+                texts.append("–")
+                continue
+            spread = "" if entry["std_over_seeds"] is None else f" ± {entry['std_over_seeds']:.3f}"
+            text = f"{entry['mean']:.3f}{spread}"
+            text = f"**{text}**" if entry["mean"] == best else text
+            texts.append(f"{text} ({entry['cpu_seconds']:.0f} s)")
+        lines.append(f"| {cell} | " + " | ".join(texts) + " |")
+    lines += [
+        "",
+        "| table, split | method | 90 % intervals cover | NLL | rank correlation |",
+        "|---" * 5 + "|",
+    ]
+    for cell, row in results.items():
+        for method, entry in row.items():
+            if "coverage" in entry:
+                lines.append(
+                    f"| {cell} | {method} | {entry['coverage']:.1%} | {entry['nll']:.2f} "
+                    f"| {entry['rank_correlation']:.2f} |"
+                )
+    return "\n".join(lines)
