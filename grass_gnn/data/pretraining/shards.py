@@ -137,7 +137,9 @@ def _write_shard(path: Path, molecules: list[Molecule], config: GRASSConfig) -> 
     if not molecules:
         raise GrassError("Many molecules of the list in a row cannot be used: is it of SMILES?")
     graphs = [
-        molecule.checked()._replace(y=torch.from_numpy(molecule.descriptors)[None])
+        molecule.checked()._replace(
+            y=torch.from_numpy(molecule.descriptors)[None], descriptors=None
+        )
         for molecule in molecules
     ]
     packed = pack_checked(graphs, config)
