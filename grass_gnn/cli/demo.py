@@ -86,8 +86,7 @@ def _show_predictions(rows: list[dict[str, str]], target: str) -> None:
     """Predicted and measured values."""
     table = Table("molecule", f"predicted {target}", "90 % interval", "measured", "warning")
     for row in rows:
-        ends = [row.get(f"{target}_{end}") for end in ("lower", "upper")]
-        interval = " to ".join(f"{float(end):.2f}" for end in ends if end)
+        interval = " to ".join(f"{float(row[f'{target}_{end}']):.2f}" for end in ("lower", "upper"))
         measured = f"{float(row[target]):.2f}" if row[target] else "–"
         value = f"{float(row[f'{target}_pred']):.2f}"
         table.add_row(row["name"], value, interval, measured, row["warning"])

@@ -67,6 +67,10 @@ def test_what_newcomers_see_names_scores_molecules_and_the_report(tmp_path, monk
     assert "aspirin" in shown and "90 % interval" in shown and "test mae" in shown
     assert f"grass-gnn serve {folder}" in shown
     assert "aspirin" in (folder / demo.PREDICTIONS).read_text()
+    with (folder / demo.PREDICTIONS).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert all(float(row["logS_lower"]) < float(row["logS_upper"]) for row in rows)
+    assert (folder / "calibration.json").is_file()
     assert "<html" in (folder / "report.html").read_text("utf-8")
     assert not (folder / "old.txt").exists()
     assert "random forest" in shown and "Morgan" in shown
