@@ -1,7 +1,7 @@
 """Grass-gnn beside chemprop, LightGBM and a random forest on tables of molecules.
 
     python benchmarks/molecules/compare.py run --tables FOLDER --env FOLDER   # resumable; hours
-    python benchmarks/molecules/compare.py report --tables FOLDER             # results.json, README.md
+    python benchmarks/molecules/compare.py report --tables FOLDER      # results.json, README.md
 
 Every method trains with its defaults on the same ready splits, on one thread. ``run`` skips what
 WORK already has, so it can be interrupted, and continued with more seeds or other methods.
