@@ -112,11 +112,11 @@ def test_interrupted_folds_are_resumed_and_finished_ones_kept(
     folder, found = folded
     train_table, trained = cross_validation.train_table, []
 
-    def stopping(data, config, out, path, options, **given):
+    def stopping(data, config, out, *given, **named):
         trained.append(out.name)
         if len(trained) == 2:
             raise Interrupted("Stopped.")
-        return train_table(data, config, out, path, options, **given)
+        return train_table(data, config, out, *given, **named)
 
     monkeypatch.setattr(cross_validation, "train_table", stopping)
     out = tmp_path / "out"
