@@ -198,7 +198,7 @@ def test_extensions_between_bars_are_read():
         parse("CC |^1:0| name")
 
 
-@pytest.mark.parametrize("name", structures.HARD)
+@pytest.mark.parametrize("name", sorted(structures.HARD.keys() - {"theta"}))
 def test_structures_that_rdkit_cannot_cope_with_are_refused_by_their_rings(name):
     with pytest.raises(UnreadableMolecule, match="rings"):
         parse(structures.smiles_of(structures.HARD[name]))

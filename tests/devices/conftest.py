@@ -4,29 +4,11 @@ import csv
 
 import pytest
 from pretend import DEVICE, pretend_device
+from small import SET
 
 from grass_gnn.cli import main
 
 SMILES = ("CCO", "CCN", "CCC", "c1ccccc1", "CC(=O)O", "CCCl", "C1CCCC1", "CC#N", "COC", "CCS")
-SMALL = {
-    "input.nodes.kind": "index",
-    "input.nodes.sizes": [4],
-    "encoding.steps": 3,
-    "rewiring.degree": 2,
-    "model.dim": 8,
-    "model.layers": 2,
-    "model.head_hidden": 4,
-    "training.epochs": 2,
-    "training.batch_size": 8,
-    "evaluation.statistics_passes": 1,
-    "evaluation.rewirings": 2,
-}
-SET = [
-    word
-    for name, value in SMALL.items()
-    if not name.startswith("input")
-    for word in ("--set", f"{name}={value}")
-]
 
 
 @pytest.fixture(autouse=True, scope="module")

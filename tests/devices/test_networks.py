@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from conftest import SMALL
 from pretend import DEVICE
+from small import SMALL
 
 from grass_gnn import GRASSConfig
 from grass_gnn.config import EncodingConfig

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from conftest import SMALL
 from pretend import DEVICE
+from small import SMALL
 
 from grass_gnn import GRASS, GRASSConfig, TrainedModel
 from grass_gnn.api.finetuning import finetune

@@ -203,7 +203,7 @@ def test_bad_arguments() -> None:
     vectors, values = torch.ones(4, 2), torch.ones(2, 2)
     with pytest.raises(ValueError, match="node_graph must be given"):
         decomposed_pairs(edge_index, vectors, values, 1)
-    with pytest.raises(ValueError, match=r"pairs\[:, 1\] joins"):
+    with pytest.raises(ValueError, match=r"pairs\[:, 1\] connects"):
         decomposed_pairs(edges((0, 1), (1, 2)), vectors, values, 1, torch.tensor([0, 0, 1, 1]))
     with pytest.raises(ValueError, match="k must be at least 1"):
         AddDecomposedRRWP(0)

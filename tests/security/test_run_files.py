@@ -136,6 +136,7 @@ OTHER_READERS = {
     "api/estimators.py": "a folder of its own that it has just written",
     "experiments/runners.py": "a folder that its own process has just written",
     "data/tables/files.py": "tables, which may be pipes",
+    "data/tables/formats.py": "sheets, whose sizes are checked before they are unpacked",
     "data/benchmarks/raw.py": "raw files of benchmarks",
     "data/benchmarks/downloads.py": "downloads of its own",
     "cli/demo.py": "predictions that it has just written",

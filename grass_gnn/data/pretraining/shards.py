@@ -32,7 +32,7 @@ from grass_gnn.data.pretraining.lists import PretrainingReader
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.errors import GrassError
-from grass_gnn.files import read_json, write_json, write_text, write_whole
+from grass_gnn.files import read_json, read_text, write_json, write_text, write_whole
 from grass_gnn.progress import report_progress
 
 SHARD = 8192  # molecules of a list that are read, described and written at a time
@@ -227,7 +227,7 @@ class _Shard:
 
     def __init__(self, path: Path, config: GRASSConfig) -> None:
         self.packed = from_tensors(read_tensors(path), config)
-        self.text = path.with_suffix(".smi").read_text("ascii")
+        self.text = read_text(path.with_suffix(".smi"))
 
 
 def _parts(shards: Sequence[_Shard], start: int, stop: int) -> Iterator[PackedDataset]:
