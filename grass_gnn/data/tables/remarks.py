@@ -87,7 +87,8 @@ def _conflicts(read: ReadRows, usable: Sequence[int]) -> list[str]:
 
 
 def _differ(values: Sequence[Sequence[float]]) -> bool:
-    known = [[value for value in column if not math.isnan(value)] for column in zip(*values)]  # noqa: B905
+    columns = zip(*values, strict=True)
+    known = [[value for value in column if not math.isnan(value)] for column in columns]
     return any(
         len(column) > 1 and max(column) - min(column) > 1e-6 * max(map(abs, column))
         for column in known
