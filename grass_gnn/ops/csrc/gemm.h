@@ -7,9 +7,11 @@
 
 namespace grass {
 
-// A tile has at most 3 vectors per row, so that its sums, one row of the right-hand side and one
-// broadcast value fit into the registers.
-constexpr int tile_rows = native_registers >= 32 ? 8 : 4;
+// Rows of a tile, so that its sums, one row of the right-hand side and one broadcast value fit into
+// the registers. Eight sums hide the latency of the additions.
+constexpr int tile_rows(int vectors) {
+  return native_registers >= 32 ? 8 : vectors == 3 ? 4 : vectors == 2 ? 6 : 8;
+}
 
 GRASS_INLINE int panel_vectors(int vectors) {
   return vectors % 3 == 0 ? 3 : vectors % 2 == 0 ? 2 : 1;
@@ -81,6 +83,16 @@ struct Step {
 #endif
 };
 
+// Keeps the compiler from loading a vector again for each product that it is part of: with AVX2, the
+// loads would take longer than the products.
+template <class T>
+GRASS_INLINE T in_register(T value) {
+#if defined(__AVX__)
+  if constexpr (native_registers == 16 && sizeof(T) == 4 * native_lanes) asm("" : "+x"(value));
+#endif
+  return value;
+}
+
 template <int L, int Rows, int Vectors>
 GRASS_INLINE void tile(Left a, const Element* b, ptrdiff_t b_step, int steps, float* c,
                        ptrdiff_t c_row, bool add) {
@@ -94,7 +106,7 @@ GRASS_INLINE void tile(Left a, const Element* b, ptrdiff_t b_step, int steps, fl
   for (int k = 0; k < steps; k++, a.data += a.step, b += b_step) {
     typename Step<L>::Columns right[Vectors];
 #pragma GCC unroll 3
-    for (int n = 0; n < Vectors; n++) right[n] = Step<L>::load(b + n * L * pair);
+    for (int n = 0; n < Vectors; n++) right[n] = in_register(Step<L>::load(b + n * L * pair));
 #pragma GCC unroll 8
     for (int m = 0; m < Rows; m++)
 #pragma GCC unroll 3
@@ -113,9 +125,10 @@ GRASS_INLINE void multiply_panels(Left a, int rows, Right b, int panels, int ste
   for (int p = 0; p < panels; p++, b.data += b.panel, c += Vectors * L) {
     int m = 0;
     const auto at = [&](int row) { return Left{a.data + row * a.row, a.row, a.step}; };
-    for (; m + tile_rows <= rows; m += tile_rows)
-      tile<L, tile_rows, Vectors>(at(m), b.data, b.step, steps, c + m * c_row, c_row, add);
-    if (tile_rows > 4 && m + 4 <= rows) {
+    constexpr int most = tile_rows(Vectors);
+    for (; m + most <= rows; m += most)
+      tile<L, most, Vectors>(at(m), b.data, b.step, steps, c + m * c_row, c_row, add);
+    if (most > 4 && m + 4 <= rows) {
       tile<L, 4, Vectors>(at(m), b.data, b.step, steps, c + m * c_row, c_row, add);
       m += 4;
     }

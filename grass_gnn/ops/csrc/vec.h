@@ -2,7 +2,7 @@
 // source.
 #pragma once
 
-#if defined(__AVX512F__)
+#if defined(__AVX__)
 #include <immintrin.h>
 #endif
 
@@ -84,11 +84,17 @@ struct Lanes {
 #if defined(__AVX512F__)  // GCC compiles the general form to two instructions
     if constexpr (L == 16) return (F)_mm512_max_ps((__m512)a, (__m512)b);
 #endif
+#if defined(__AVX__)
+    if constexpr (L == 8) return (F)_mm256_max_ps((__m256)a, (__m256)b);
+#endif
     return a > b ? a : b;
   }
   static GRASS_INLINE F min(F a, F b) {
 #if defined(__AVX512F__)
     if constexpr (L == 16) return (F)_mm512_min_ps((__m512)a, (__m512)b);
+#endif
+#if defined(__AVX__)
+    if constexpr (L == 8) return (F)_mm256_min_ps((__m256)a, (__m256)b);
 #endif
     return a < b ? a : b;
   }
@@ -124,10 +130,17 @@ struct Lanes {
 
   // 1 / x, for x between 1e-30 and 1e30.
   static GRASS_INLINE F inverse(F x) {
-#if defined(__AVX512F__)  // a 14-bit estimate and one Newton step are faster than a division
+    // An estimate of 14 (AVX-512) or 12 bits (AVX) and one Newton step are faster than a division.
+#if defined(__AVX512F__)
     if constexpr (L == 16) {
       const F guess = (F)_mm512_rcp14_ps((__m512)x);
       if constexpr (is_mixed) return guess;
+      return guess * (2.0f - x * guess);
+    }
+#endif
+#if defined(__AVX__)
+    if constexpr (L == 8) {
+      const F guess = (F)_mm256_rcp_ps((__m256)x);
       return guess * (2.0f - x * guess);
     }
 #endif
