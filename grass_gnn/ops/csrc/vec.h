@@ -141,7 +141,7 @@ struct Lanes {
 #if defined(__AVX__)
     if constexpr (L == 8) {
       const F guess = (F)_mm256_rcp_ps((__m256)x);
-      return guess * (2.0f - x * guess);
+      return guess + guess * (1.0f - x * guess);
     }
 #endif
     return 1.0f / x;
