@@ -115,11 +115,13 @@ class BackwardThread {
     e_norm_ = norm_after(l - 1, 1);
     // The last layer's output is stored normalised, those of the others before their norm.
     x_output_ = {last ? stack_.grad_x_out : stack_.grad_x,
-                 last ? Rows{stack_.x_out, true} : Rows{stack_.x_saved + l * node_size, false}, norm_after(last ? -1 : l, 0),
-                 norm_after(l, 0), s_.node_norm.view()};
+                 last ? Rows{stack_.x_out, true}
+                      : Rows{stack_.x_saved + l * node_size, false},
+                 norm_after(last ? -1 : l, 0), norm_after(l, 0), s_.node_norm.view()};
     e_output_ = {last ? stack_.grad_e_out : stack_.grad_e,
-                 last ? Rows{stack_.e_out, true} : Rows{stack_.e_saved + l * edge_size, false}, norm_after(last ? -1 : l, 1),
-                 norm_after(l, 1), s_.edge_norm.view()};
+                 last ? Rows{stack_.e_out, true}
+                      : Rows{stack_.e_saved + l * edge_size, false},
+                 norm_after(last ? -1 : l, 1), norm_after(l, 1), s_.edge_norm.view()};
   }
 
   Norm norm_after(int l, int kind) const {
@@ -405,7 +407,8 @@ void backward(const GrassStack& stack) {
   const Plan plan(stack);
   prefer_large_pages(stack.grad_e, sizeof(float) * stack.edges * stack.width);
   BackwardState<D> state(stack, plan);
-  std::vector<std::unique_ptr<BackwardThread<D>>> threads;  // all memory is allocated before any starts
+  // All memory is allocated before any thread starts.
+  std::vector<std::unique_ptr<BackwardThread<D>>> threads;
   for (int t = 0; t < plan.threads; t++)
     threads.push_back(std::make_unique<BackwardThread<D>>(state, t));
   run_threads(plan.threads, [&](int t) { threads[t]->run(); });

@@ -100,7 +100,8 @@ class ForwardThread {
   void project(const Block& block) {
     const int rows = block.last - block.first, d = w_.padded();
     load_nodes(block);
-    node_in_.multiply(operand(rows_, rounded_), d, rows, s_.projected + size_t(block.first) * 4 * d, 4 * d);
+    node_in_.multiply(operand(rows_, rounded_), d, rows,
+                      s_.projected + size_t(block.first) * 4 * d, 4 * d);
   }
 
   void load_nodes(const Block& block) {
@@ -264,9 +265,9 @@ class ForwardThread {
   Bias<D> node_bias_, edge_bias_, node_out_bias_, edge_out_bias_;
   Buffer rows_;                 // [rows, padded]: normalised input
   Buffer projected_;            // [rows, 3 · padded]: edge←edge | tail←edge | attn←edge
-  Array<Element> rounded_;       // [rows, padded]: rows_, in mixed precision
-  Array<Element> active_edges_;  // [rows, padded]: in mixed precision
-  Element* const active_;        // activated edges
+  Array<Element> rounded_;      // [rows, padded]: rows_, in mixed precision
+  Array<Element> active_edges_; // [rows, padded]: in mixed precision
+  Element* const active_;       // activated edges
   std::vector<uint32_t> keys_;  // for edge removal, one per row
   Removal removal_{0.0, 0, 0};
   const Side* side_ = nullptr;
@@ -282,7 +283,8 @@ void forward(const GrassStack& stack) {
   if (stack.e_saved) prefer_large_pages(stack.e_saved, kept * stack.edges * row);
   if (stack.x_saved) prefer_large_pages(stack.x_saved, kept * stack.nodes * row);
   ForwardState<D> state(stack, plan);
-  std::vector<std::unique_ptr<ForwardThread<D>>> threads;  // all memory is allocated before any starts
+  // All memory is allocated before any thread starts.
+  std::vector<std::unique_ptr<ForwardThread<D>>> threads;
   for (int t = 0; t < plan.threads; t++)
     threads.push_back(std::make_unique<ForwardThread<D>>(state, t));
   run_threads(plan.threads, [&](int t) { threads[t]->run(); });

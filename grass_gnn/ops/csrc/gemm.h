@@ -1,4 +1,5 @@
-// Small dense products in registers: tiles of rows × vectors, with the right-hand side packed in panels.
+// Small dense products in registers: tiles of rows × vectors, with the right-hand side packed in
+// panels.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ GRASS_INLINE int panel_vectors(int vectors) {
   return vectors % 3 == 0 ? 3 : vectors % 2 == 0 ? 2 : 1;
 }
 
-// The left-hand side: elements (m, k…k + pair) at data[m * row + k / pair * step], so it can be read
-// transposed.
+// The left-hand side: elements (m, k…k + pair) at data[m * row + k / pair * step], so it can be
+// read transposed.
 struct Left {
   const Element* data;
   ptrdiff_t row, step;
@@ -83,8 +84,8 @@ struct Step {
 #endif
 };
 
-// Keeps the compiler from loading a vector again for each product that it is part of: with AVX2, the
-// loads would take longer than the products.
+// Keeps the compiler from loading a vector again for each product that it is part of: with AVX2,
+// the loads would take longer than the products.
 template <class T>
 GRASS_INLINE T in_register(T value) {
 #if defined(__AVX__)
