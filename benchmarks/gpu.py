@@ -29,8 +29,8 @@ from grass_gnn import GRASSConfig
 from grass_gnn.data.benchmarks.registry import BENCHMARKS, load_benchmark
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.experiments.published import published_table
+from grass_gnn.files import locked
 from grass_gnn.hardware import describe, find_device, peak_memory_mb
-from grass_gnn.locks import locked
 from grass_gnn.nn.model import build_model
 from grass_gnn.progress import silent
 from grass_gnn.tasks import make_task

@@ -25,7 +25,7 @@ from grass_gnn.data.packed.prepare import open_prepared
 from grass_gnn.data.packed.store import hash_files
 from grass_gnn.data.tables.molecules import MoleculeReader
 from grass_gnn.evaluation.trained import load_model
-from grass_gnn.training.checkpoint import read_checkpoint
+from grass_gnn.training.record import read_checkpoint
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Ensemble
 

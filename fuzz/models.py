@@ -17,14 +17,12 @@ from grass_gnn.files import read_json
 from grass_gnn.nn import GRASS
 from grass_gnn.uncertainty.calibration import (
     Calibration,
+    ErrorModel,
     NeighboursFile,
     SpreadCalibration,
     checksums,
 )
-from grass_gnn.uncertainty.domain import Domain
-from grass_gnn.uncertainty.error_model import ErrorModel
-from grass_gnn.uncertainty.neighbours import Neighbours
-from grass_gnn.uncertainty.similarity import SimilarityReference
+from grass_gnn.uncertainty.domain import Domain, Neighbours, SimilarityReference
 
 SMALL = {
     "encoding.steps": 2,

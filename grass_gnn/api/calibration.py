@@ -1,10 +1,15 @@
-"""Calibration: compare predicted uncertainties with errors on rows that were not trained on."""
+"""Calibration: compare predicted uncertainties with errors on rows that were not trained on.
+
+:func:`add_error_bars` does so at the end of a training, and checks the result on the test rows.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,13 +17,16 @@ from torch import Tensor
 
 from grass_gnn.data.checking import CheckedGraph
 from grass_gnn.data.packed.dataset import PackedDataset, pack_checked
+from grass_gnn.data.tables.composition import Composition
 from grass_gnn.data.tables.schema import TableSchema, read_known_rows
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.run import find_data
-from grass_gnn.evaluation.trained import TrainedModel
+from grass_gnn.evaluation.predictions import RowNames, SavedPredictions, write_predictions
+from grass_gnn.evaluation.trained import TrainedModel, find_data, load_model
+from grass_gnn.files import write_json
 from grass_gnn.progress import Progress, report_progress, reporting
 from grass_gnn.rewiring import graph_seeds
 from grass_gnn.tasks import ProbabilityTask, make_task, rank_correlation
+from grass_gnn.training.run import Run
 from grass_gnn.uncertainty.calibration import (
     NEIGHBOURS,
     Calibration,
@@ -27,13 +35,18 @@ from grass_gnn.uncertainty.calibration import (
     SpreadCalibration,
     calibration_error,
     checksums,
+    clue_table,
     file_name,
+    fit_error_model,
     fit_scale,
     fit_temperature,
+    kept_scores,
     miscalibration_area,
     with_temperature,
 )
+from grass_gnn.uncertainty.domain import Nearness, Neighbours
 from grass_gnn.uncertainty.ensembles import (
+    COVERAGE,
     Ensemble,
     Spread,
     combine,
@@ -42,8 +55,8 @@ from grass_gnn.uncertainty.ensembles import (
     run_folders,
     similarity_reference,
 )
-from grass_gnn.uncertainty.error_model import clue_table, fit_error_model, kept_scores
-from grass_gnn.uncertainty.neighbours import Nearness, Neighbours
+
+logger = logging.getLogger(__name__)
 
 _ELSE = "use a table of rows that no run was trained on (--data)"
 
@@ -444,3 +457,81 @@ def _check_count(rows: int) -> None:
 def _within(z: np.ndarray) -> tuple[float, float]:
     """The fraction of errors within one and within two standard deviations."""
     return float(np.mean(np.abs(z) <= 1)), float(np.mean(np.abs(z) <= 2))
+
+
+def add_error_bars(
+    run: Run,
+    names: RowNames,
+    molecules: Sequence[Composition],
+    progress: Progress | None = None,
+) -> Run:
+    """Calibrate a run on molecules at the end of its training.
+
+    The test predictions of a regression get calibrated standard deviations and intervals, and
+    ``results.json`` says how many of the intervals contain the true value. A run that cannot be
+    calibrated, because it has too few validation rows, stays as it is.
+
+    Args:
+        run: The finished run.
+        names: Names of the rows and columns of its test predictions.
+        molecules: What the test molecules are made of.
+        progress: Progress hook; by default a progress bar on a terminal.
+    """
+    rewirings = run.results["test"]["rewirings"]
+    try:
+        model = load_model(run.folder)
+        found = calibrate_models(
+            [model], [run.folder], rewirings=rewirings, plot=False, progress=progress
+        )
+    except GrassError as error:
+        logger.info("No calibration: %s", error)
+        return run
+    if not found.targets:
+        return run
+    facts = _write_intervals(model, found, run.folder / "test_predictions.csv", names, molecules)
+    results = {**run.results, "error_bars": facts}
+    write_json(run.folder / "results.json", results)
+    return replace(run, results=results)
+
+
+def _write_intervals(
+    model: TrainedModel,
+    calibration: Calibration,
+    path: Path,
+    names: RowNames,
+    molecules: Sequence[Composition],
+) -> dict[str, Any]:
+    """Write calibrated standard deviations and intervals of the test set to its predictions.
+
+    Returns:
+        For ``results.json``: of each target, the share of true values within the intervals, their
+        mean width, and Spearman's ρ of the standard deviation and the absolute error.
+    """
+    ensemble = Ensemble([model], calibration)
+    saved = SavedPredictions.read(path)
+    mean, std = torch.from_numpy(saved.mean), torch.from_numpy(saved.std)
+    reference = ensemble.similarity
+    found = ensemble.with_error_bars(
+        Spread(mean, std, std, torch.zeros_like(std)),
+        [find_data(model).test],
+        None if reference is None else reference.splits.get("test"),
+    )
+    _, found = ensemble.compare(molecules, found)
+    ends = ensemble.interval(found)
+    assert ends is not None  # the calibration has targets
+    target = torch.from_numpy(saved.target)
+    write_predictions(path, target, mean, found.std, names, ends)
+    error = (target - mean).abs()
+    facts: dict[str, Any] = {"coverage": COVERAGE, "targets": {}}
+    for number, name in enumerate(names.targets):
+        known = ~error[:, number].isnan()
+        low, high, true = (part[known, number] for part in (*ends, target))
+        inside = ((low <= true) & (true <= high)).double()
+        own = found.std[known, number], error[known, number]
+        facts["targets"][name] = {
+            "rows": int(known.sum()),
+            "inside": float(inside.mean()) if len(inside) else None,
+            "width": float((high - low).mean()) if len(inside) else None,
+            "rank_correlation": rank_correlation(*(part[:, None] for part in own)),
+        }
+    return facts

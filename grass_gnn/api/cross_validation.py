@@ -34,8 +34,7 @@ from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import SavedPredictions
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.evaluation.trained import load_model
-from grass_gnn.files import read_json, read_text, write_json, write_text
-from grass_gnn.locks import locked
+from grass_gnn.files import locked, read_json, read_text, write_json, write_text
 from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task
 from grass_gnn.training.loop import Interrupted

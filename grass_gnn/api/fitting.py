@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grass_gnn.api.baseline import Baseline, describe_baseline, forest_baseline
-from grass_gnn.api.error_bars import add_error_bars
+from grass_gnn.api.calibration import add_error_bars
 from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
 from grass_gnn.api.options import check_names, table_options, with_fields
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
@@ -37,9 +37,8 @@ from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, check_folder, run_folder, train
-from grass_gnn.uncertainty.domain import Domain
+from grass_gnn.uncertainty.domain import Domain, SimilarityReference
 from grass_gnn.uncertainty.ensembles import FOLDS
-from grass_gnn.uncertainty.similarity import SimilarityReference
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

@@ -23,8 +23,7 @@ from grass_gnn.data.packed.prepare import PreparedData, prepare
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError, first_line
-from grass_gnn.files import make_folder, write_text
-from grass_gnn.locks import locked
+from grass_gnn.files import locked, make_folder, write_text
 from grass_gnn.nn.model import build_model
 from grass_gnn.progress import report_progress, reporting, silent
 from grass_gnn.tasks import LOWER_IS_BETTER

@@ -31,7 +31,7 @@ def demo(
     from grass_gnn.api.prediction import predict_table
     from grass_gnn.data.tables.spec import BUNDLED, WELL_KNOWN, TableSpec
     from grass_gnn.evaluation.trained import load_model
-    from grass_gnn.locks import locked
+    from grass_gnn.files import locked
     from grass_gnn.report.page import write_report
     from grass_gnn.training.options import RunOptions
 

@@ -79,7 +79,7 @@ def info(
 
 def count_parameters(config: GRASSConfig) -> int:
     """Number of parameters of a model, without allocating them."""
-    from grass_gnn.nn.init import only_shapes
+    from grass_gnn.nn.attention import only_shapes
     from grass_gnn.nn.model import make_model
 
     with only_shapes():

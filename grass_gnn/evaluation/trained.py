@@ -1,4 +1,4 @@
-"""Trained models: saving, loading and predicting."""
+"""Trained models: saving, loading and predicting, and the data that they were trained on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import torch
+from pydantic import BaseModel, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -17,16 +18,18 @@ from torch import Tensor
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.dataset import PackedDataset, pack
 from grass_gnn.errors import GrassError, RunError, first_line, shortened
-from grass_gnn.evaluation.embed import embed_split
 from grass_gnn.evaluation.explain import Explanation, explain_graph
-from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, device_of, predict_split
-from grass_gnn.files import read_bytes, read_json, write_json, write_whole
+from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, device_of, embed_split, predict_split
+from grass_gnn.files import read_checked, read_json, write_json, write_whole
 from grass_gnn.hardware import find_device
-from grass_gnn.nn.init import only_shapes
+from grass_gnn.nn.attention import only_shapes
 from grass_gnn.nn.model import GRASS
+from grass_gnn.progress import Progress, silent
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+    from grass_gnn.data.packed.prepare import PreparedData
 
 
 WEIGHTS, CARD = "weights.safetensors", "config.json"
@@ -270,9 +273,8 @@ def load_model(folder: str | Path, device: str | torch.device | None = None) -> 
         model = GRASS(config)
     state = model.state_dict().values()
     size = sum(value.numel() * value.element_size() for value in state)
-    data = read_bytes(folder / WEIGHTS, size + _HEADER * (1 + len(state)))
-    if hashlib.sha256(data).hexdigest() != card.get("weights_sha256"):
-        raise RunError(f"The file {folder / WEIGHTS} is damaged: its checksum differs.")
+    limit = size + _HEADER * (1 + len(state))
+    data = read_checked(folder / WEIGHTS, limit, card.get("weights_sha256"))
     try:
         _load_weights(model, load_tensors(data))
     except GrassError:
@@ -291,3 +293,37 @@ def _load_weights(model: GRASS, weights: dict[str, Tensor]) -> None:
         if name in weights and weights[name].dtype != expected.dtype:
             raise ValueError(f"{name} is of type {weights[name].dtype}, not {expected.dtype}")
     model.load_state_dict({name: value.clone() for name, value in weights.items()}, assign=True)
+
+
+def find_data(
+    trained: TrainedModel, data: str | Path | None = None, progress: Progress = silent
+) -> PreparedData:
+    """The data of a run, from its folder or from the raw files of its benchmark."""
+    # Imported here because of PyG's datasets, which take seconds.
+    from grass_gnn.data.packed.prepare import open_prepared, prepare_benchmark
+
+    try:
+        origin = _CardData.model_validate(trained.card.get("data", {})).origin
+    except ValidationError:
+        raise GrassError(f"The description of the data in {trained.folder} is damaged.") from None
+    if origin.prepared is not None and trained.folder is not None:
+        return open_prepared(trained.folder / "data" / origin.prepared, trained.config)
+    generate = origin.generated
+    if data is None and origin.folder is not None and Path(origin.folder).is_dir():
+        data = origin.folder
+    return prepare_benchmark(
+        trained.config, data, None if data else generate, origin.seed, progress
+    )
+
+
+class _Origin(BaseModel):
+    """Where the data of a run came from, as its card says."""
+
+    prepared: Annotated[str, Field(pattern=r"^[\w-]+$")] | None = None  # no path
+    folder: str | None = None
+    generated: list[int] | None = None
+    seed: int = 0
+
+
+class _CardData(BaseModel):
+    origin: _Origin = _Origin()

@@ -13,8 +13,7 @@ from grass_gnn.errors import GrassError
 from grass_gnn.experiments.budget import Budget, epochs_within
 from grass_gnn.experiments.catalogue import Experiment, experiment
 from grass_gnn.experiments.job import CARD, ERROR, RESULTS, Job, Source, run_job, state
-from grass_gnn.files import read_json, write_json
-from grass_gnn.locks import locked
+from grass_gnn.files import locked, read_json, write_json
 
 GRID = "grid.json"
 

@@ -20,9 +20,9 @@ from grass_gnn.experiments.budget import Budget, count_parameters, epochs_within
 from grass_gnn.experiments.catalogue import Cell
 from grass_gnn.files import read_json, write_json, write_text
 from grass_gnn.tasks import make_task
-from grass_gnn.training.checkpoint import checkpoints
 from grass_gnn.training.loop import Interrupted
 from grass_gnn.training.options import RunOptions
+from grass_gnn.training.record import checkpoints
 from grass_gnn.training.run import Run, train
 
 CARD, RESULTS, ERROR, PREDICTIONS = "cell.json", "results.json", "error.json", "predictions.csv"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from grass_gnn.nn.init import init_linear, only_shapes
+from grass_gnn.nn.attention import init_linear, only_shapes
 from grass_gnn.nn.norm import make_norm
 
 ATTENTIONS = ("gat", "gatedgcn", "transformer")

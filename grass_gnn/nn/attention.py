@@ -1,19 +1,19 @@
-"""The GRASS layer, and the stack of layers of a model, fused where possible."""
+"""The GRASS layer, the stack of layers of a model, and initial values of weights."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from grass_gnn.config import ModelConfig
 from grass_gnn.data.batch import GraphBatch
-from grass_gnn.nn.alternatives import ReplacementConv
-from grass_gnn.nn.init import init_linear
 from grass_gnn.nn.norm import make_norm
 from grass_gnn.ops import (
     EdgeOrder,
@@ -25,6 +25,9 @@ from grass_gnn.ops import (
     pack_weights,
     use_native,
 )
+
+if TYPE_CHECKING:
+    from grass_gnn.nn.alternatives import ReplacementConv
 
 
 class GRASSConv(nn.Module):
@@ -273,6 +276,8 @@ def make_layer(config: ModelConfig) -> GRASSConv | ReplacementConv:
         return GRASSConv(
             config.dim, config.residual_scale, config.edge_removal, config.norm, config.output_bias
         )
+    from grass_gnn.nn.alternatives import ReplacementConv  # which is made of parts of this file
+
     return ReplacementConv(
         config.dim,
         config.attention,
@@ -332,3 +337,42 @@ def keep_precision(layer: nn.Module, x: Tensor, e: Tensor) -> tuple[Tensor, Tens
         dtype = next(layer.parameters()).dtype
         return x.to(dtype), e.to(dtype)
     return x, e
+
+
+def uniform_(weight: Tensor, fan_in: int) -> None:
+    """Fill weights [out, fan-in] uniformly from ±√(3 / fan-in), which has variance 1 / fan-in."""
+    bound = (3.0 / fan_in) ** 0.5
+    nn.init.uniform_(weight, -bound, bound)
+
+
+def init_linear(linear: nn.Linear) -> nn.Linear:
+    """Initialise a linear map in place: uniform weights, zero bias."""
+    uniform_(linear.weight, linear.in_features)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
+@contextmanager
+def only_shapes() -> Iterator[None]:
+    """Build models without values: parameters are on the meta device, and are not initialised."""
+    with torch.device("meta"), _WithoutInitialisation():
+        yield
+
+
+class _WithoutInitialisation(TorchFunctionMode):
+    """Skips random numbers, for which PyTorch would import its compiler on the meta device."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Return the tensor without initialising it."""
+        kwargs = kwargs or {}
+        module = getattr(func, "__module__", None)
+        if func in (Tensor.normal_, Tensor.uniform_) or module == nn.init.__name__:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)

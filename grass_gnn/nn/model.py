@@ -18,8 +18,7 @@ from torch.nn import functional as F
 from grass_gnn.config import FeatureConfig, GRASSConfig
 from grass_gnn.data.batch import ADDED_EDGE, GraphBatch, as_data, batch_from_data
 from grass_gnn.encoding import make_encoding
-from grass_gnn.nn.attention import LayerStack
-from grass_gnn.nn.init import init_linear, uniform_
+from grass_gnn.nn.attention import LayerStack, init_linear, uniform_
 from grass_gnn.nn.norm import DescriptorNorm, InputNorm, freeze_norms, limit_inputs
 
 if TYPE_CHECKING:

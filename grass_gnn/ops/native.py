@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from grass_gnn.ops.build import library
-from grass_gnn.ops.dispatch import NORMS
+from grass_gnn.ops.build import NORMS, library
 from grass_gnn.ops.order import EdgeOrder
 from grass_gnn.ops.processes import Callback, SumsOfProcesses, joined
 from grass_gnn.ops.reference import LayerWeights

@@ -26,19 +26,20 @@ from grass_gnn.data.packed.loader import num_parts, training_loader
 from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.protocol import collect, move_batch, validate
+from grass_gnn.files import FolderLock
 from grass_gnn.hardware import peak_memory_mb
-from grass_gnn.locks import FolderLock
 from grass_gnn.nn.model import compile_model
 from grass_gnn.nn.norm import reset_statistics, synchronise_norms
 from grass_gnn.progress import reporting, silent
 from grass_gnn.tasks import make_task
-from grass_gnn.training.checkpoint import FOLDER, write_checkpoint
 from grass_gnn.training.distributed import ALONE, Team
 from grass_gnn.training.optim import (
     BATCH,
     OPTIMIZERS,
+    BestWeights,
     FiniteSteps,
     NotFinite,
+    WeightAverage,
     check_weights,
     largest_gradient,
     make_optimizer,
@@ -46,8 +47,7 @@ from grass_gnn.training.optim import (
     set_learning_rate,
 )
 from grass_gnn.training.options import RunOptions
-from grass_gnn.training.record import Record, Row, open_logger
-from grass_gnn.training.weights import BestWeights, WeightAverage
+from grass_gnn.training.record import FOLDER, Record, Row, open_logger, write_checkpoint
 
 OnEpoch = Callable[[Row], bool]  # receives the row of an epoch; True stops training
 

@@ -24,17 +24,23 @@ from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import RowNames, write_predictions
 from grass_gnn.evaluation.protocol import TEST, VALIDATION, Evaluation, collect, evaluate
 from grass_gnn.evaluation.trained import save_model
-from grass_gnn.files import remove_leftovers, write_json, write_text
+from grass_gnn.files import (
+    FolderLock,
+    is_locked_here,
+    locked,
+    remove_leftovers,
+    write_json,
+    write_text,
+)
 from grass_gnn.hardware import describe, peak_memory_mb
-from grass_gnn.locks import FolderLock, is_locked_here, locked
 from grass_gnn.nn.model import GRASS, build_model
 from grass_gnn.nn.norm import reset_statistics
 from grass_gnn.progress import Progress, reporting
-from grass_gnn.training.checkpoint import FOLDER, read_checkpoint
 from grass_gnn.training.distributed import Team, find_team, join
 from grass_gnn.training.loop import Interrupted, TrainingLoop
 from grass_gnn.training.optim import NotFinite, check_weights
 from grass_gnn.training.options import RunOptions
+from grass_gnn.training.record import FOLDER, read_checkpoint
 
 GRACE = 10  # seconds for a follower to report that the leader has ended
 

@@ -18,14 +18,12 @@ from grass_gnn.data.packed.dataset import PackedDataset, pack_checked
 from grass_gnn.data.tables.composition import Composition
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.embed import embed_split
+from grass_gnn.evaluation.protocol import embed_split
 from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model
 from grass_gnn.files import read_json
 from grass_gnn.tasks import make_task
 from grass_gnn.uncertainty.calibration import Calibration
-from grass_gnn.uncertainty.domain import Domain, widen
-from grass_gnn.uncertainty.neighbours import Neighbours
-from grass_gnn.uncertainty.similarity import SimilarityReference
+from grass_gnn.uncertainty.domain import Domain, Neighbours, SimilarityReference, widen
 
 COVERAGE = 0.9  # of intervals, by default
 EMBEDDED = 2  # rewirings that embeddings are averaged over

@@ -15,7 +15,7 @@ import torch
 
 from grass_gnn import GRASSConfig, load_model
 from grass_gnn.api.fitting import fit_table
-from grass_gnn.evaluation.run import find_data
+from grass_gnn.evaluation.trained import find_data
 from grass_gnn.experiments.budget import count_parameters, same_size, train_for
 from grass_gnn.files import read_json, write_json
 

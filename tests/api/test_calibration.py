@@ -20,9 +20,8 @@ from grass_gnn.data.tables.molecules import parse
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.tasks import TASKS, rank_correlation
 from grass_gnn.uncertainty import calibration as measures
-from grass_gnn.uncertainty.calibration import find_calibration
+from grass_gnn.uncertainty.calibration import find_calibration, half_width
 from grass_gnn.uncertainty.ensembles import Spread
-from grass_gnn.uncertainty.error_model import half_width
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,13 @@ from grass_gnn import GrassError, load_model
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.data.tables.composition import Composition
 from grass_gnn.data.tables.molecules import parse
-from grass_gnn.uncertainty.calibration import find_calibration
-from grass_gnn.uncertainty.domain import Domain
-from grass_gnn.uncertainty.error_model import clue_table, fit_error_model, half_width
-from grass_gnn.uncertainty.neighbours import Nearness, Neighbours
+from grass_gnn.uncertainty.calibration import (
+    clue_table,
+    find_calibration,
+    fit_error_model,
+    half_width,
+)
+from grass_gnn.uncertainty.domain import Domain, Nearness, Neighbours
 
 
 def synthetic(rows, source):

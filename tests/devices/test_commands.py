@@ -16,7 +16,7 @@ from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.evaluation import trained as trained_module
 from grass_gnn.evaluation.protocol import device_of
 from grass_gnn.evaluation.streamed import predict_streamed
-from grass_gnn.locks import locked
+from grass_gnn.files import locked
 from grass_gnn.nn.model import build_model
 from grass_gnn.testing import random_input
 from grass_gnn.training import RunOptions, train

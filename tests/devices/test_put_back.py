@@ -79,7 +79,7 @@ FAULTS = {
         lambda folder: trained().predict(graphs(), rewirings=1),
     ),
     "embed: the batch is left behind": (
-        ("grass_gnn.evaluation.embed.move_batch", stay),
+        ("grass_gnn.evaluation.protocol.move_batch", stay),
         lambda folder: trained().embed(graphs(), rewirings=1),
     ),
     "explain and serve: the batch is left behind": (

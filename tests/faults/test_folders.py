@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 import workloads
 
-from grass_gnn import files, locks
+from grass_gnn import files
 from grass_gnn.errors import GrassError
-from grass_gnn.files import write_text, write_whole
-from grass_gnn.locks import LOCK, locked
+from grass_gnn.files import LOCK, locked, write_text, write_whole
 from grass_gnn.training.options import RunOptions
 
 
@@ -182,7 +181,7 @@ def test_without_locks_the_owner_in_the_file_decides(tmp_path, monkeypatch):
     def unsupported(*_, **__):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(locks, "lock_descriptor", unsupported)
+    monkeypatch.setattr("filelock.lock_descriptor", unsupported)
     path = tmp_path / "run.lock"
     owner = {"host": socket.gethostname(), "started": "2026-01-01"}
     path.write_text(json.dumps(owner | {"pid": os.getppid()}))

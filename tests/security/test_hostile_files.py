@@ -15,10 +15,9 @@ from grass_gnn.api.graphs import read_graph
 from grass_gnn.data.tables import files as text_files
 from grass_gnn.data.tables.files import open_table
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.run import find_data
-from grass_gnn.evaluation.trained import load_model
-from grass_gnn.training.checkpoint import read_checkpoint
-from grass_gnn.uncertainty.similarity import SimilarityReference
+from grass_gnn.evaluation.trained import find_data, load_model
+from grass_gnn.training.record import read_checkpoint
+from grass_gnn.uncertainty.domain import SimilarityReference
 
 
 def test_damaged_compression_in_the_header(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ OTHER_READERS = {
     "encoding/eigen.py": "the cache",
     "data/packed/store.py": "checks for regular files; the data are mapped, not read",
     "report/run.py": "checks for a regular file; only the header is read",
-    "training/checkpoint.py": "bytes that files.read_bytes has read",
+    "training/record.py": "bytes that files.read_bytes has read",
     "api/estimators.py": "a folder of its own that it has just written",
     "experiments/runners.py": "a folder that its own process has just written",
     "data/tables/files.py": "tables, which may be pipes",

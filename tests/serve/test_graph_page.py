@@ -6,7 +6,7 @@ import shutil
 import torch
 
 from grass_gnn import load_model
-from grass_gnn.evaluation.run import find_data
+from grass_gnn.evaluation.trained import find_data
 from grass_gnn.serve.limits import Limits
 
 NODES = {

@@ -22,10 +22,10 @@ from grass_gnn.api.fitting import EXAMPLE
 from grass_gnn.cli import main
 from grass_gnn.ops import build
 from grass_gnn.training import loop as training_loop
-from grass_gnn.training.checkpoint import read_checkpoint, write_checkpoint
 from grass_gnn.training.distributed import Team, find_team
 from grass_gnn.training.loop import TrainingLoop
 from grass_gnn.training.options import RunOptions
+from grass_gnn.training.record import read_checkpoint, write_checkpoint
 from grass_gnn.training.run import LeadersLock, train
 
 pytestmark = pytest.mark.xdist_group("distributed")  # several tests look at the same runs

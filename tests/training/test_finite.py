@@ -12,7 +12,6 @@ from torch_geometric.data import Data
 
 from grass_gnn import GRASSConfig, GrassError, fit
 from grass_gnn.nn.norm import InputNorm
-from grass_gnn.training.checkpoint import read_checkpoint
 from grass_gnn.training.loop import Interrupted, TrainingLoop
 from grass_gnn.training.optim import (
     OPTIMIZERS,
@@ -22,6 +21,7 @@ from grass_gnn.training.optim import (
     make_optimizer,
 )
 from grass_gnn.training.options import RunOptions
+from grass_gnn.training.record import read_checkpoint
 from grass_gnn.training.run import train
 
 

@@ -15,14 +15,13 @@ from grass_gnn import GrassError
 from grass_gnn.api.fitting import EXAMPLE, fit_table
 from grass_gnn.evaluation import protocol
 from grass_gnn.evaluation.run import evaluate_run
-from grass_gnn.locks import locked
+from grass_gnn.files import locked
 from grass_gnn.nn.model import build_model
-from grass_gnn.training.checkpoint import checkpoints, read_checkpoint
 from grass_gnn.training.loop import Interrupted, TrainingLoop
+from grass_gnn.training.optim import WeightAverage
 from grass_gnn.training.options import RunOptions
-from grass_gnn.training.record import LOGGERS, open_logger
+from grass_gnn.training.record import LOGGERS, checkpoints, open_logger, read_checkpoint
 from grass_gnn.training.run import train
-from grass_gnn.training.weights import WeightAverage
 
 
 def read_metrics(folder):

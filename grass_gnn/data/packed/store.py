@@ -29,8 +29,16 @@ from grass_gnn.data.checking import MASKS
 from grass_gnn.data.packed.dataset import shapes_of
 from grass_gnn.encoding import make_encoding
 from grass_gnn.errors import GrassError
-from grass_gnn.files import move_whole, read_json
-from grass_gnn.locks import describe, open_lock, read_owner, stamp, try_lock, wait_for_lock
+from grass_gnn.files import (
+    describe,
+    move_whole,
+    open_lock,
+    read_json,
+    read_owner,
+    stamp,
+    try_lock,
+    wait_for_lock,
+)
 from grass_gnn.tasks import make_task
 
 _TYPE_NAMES = {
