@@ -265,6 +265,8 @@ def finetune(
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
             options |= {"target": target, "freeze": freeze, "level": level, "settings": settings}
+            if isinstance(data, (str, Path)) and is_table(data):
+                options = {"forest": False, **options}  # the model alone is returned
             return replace(finetune(run, data, Path(folder) / "run", **options), folder=None)
     source = run if isinstance(run, TrainedModel) else load_model(run, "cpu")  # to copy from
     pretrained = Pretrained(source, freeze)
@@ -318,7 +320,7 @@ def finetune_table(
     )
     config = pretrained.choose_config(data.splits["train"], features, data.task, settings)
     logger.info(pretrained.describe(config))
-    return train_table(data, config, out, path, options, pretrained, spec.baseline)
+    return train_table(data, config, out, path, options, pretrained, spec)
 
 
 def finetune_graphs(

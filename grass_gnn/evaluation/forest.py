@@ -16,6 +16,7 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from torch import Tensor
 from grass_gnn.config import Section
 from grass_gnn.data.tables.descriptors import MORGAN_COUNTS
 from grass_gnn.errors import GrassError, first_line
+from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.evaluation.trained import Prediction, TrainedModel
 from grass_gnn.files import read_bytes, read_json, write_json, write_whole
 from grass_gnn.tasks import ProbabilityTask, Task
@@ -42,7 +44,7 @@ _LEAST = 1e-3  # probability that a forest gives a class; trees often agree on 0
 
 # Type and number of dimensions of each array in the file.
 _ARRAYS = {
-    "feature": (np.int16, 1),
+    "feature": (np.int32, 1),
     "threshold": (np.float32, 1),
     "child": (np.int32, 1),
     "value": (np.float32, 2),
@@ -70,17 +72,12 @@ class Forest:
     columns: np.ndarray  # [inputs] which of the columns of molecules are inputs
     median: np.ndarray  # [inputs] values of columns that are not defined for a molecule
 
-    def inputs(self, columns: np.ndarray) -> np.ndarray:
-        """The inputs of the trees [M, inputs] float32, from all columns [M, columns]."""
-        if self.columns.max(initial=-1) >= columns.shape[1]:
-            raise GrassError("The forest belongs to another run: it has other columns.")
-        found = np.clip(columns[:, self.columns], -_LARGEST, _LARGEST)
-        return np.where(np.isnan(found), self.median, found).astype(np.float32)
-
     def votes(self, columns: np.ndarray) -> np.ndarray:
         """The value of the leaf that each row reaches in each tree [trees, M, 1 or classes]."""
         parts = [columns[first : first + _CHUNK] for first in range(0, len(columns), _CHUNK)]
-        return np.concatenate([self._votes(self.inputs(part)) for part in parts], axis=1)
+        return np.concatenate(
+            [self._votes(fill(part, self.columns, self.median)) for part in parts], axis=1
+        )
 
     def _votes(self, inputs: np.ndarray) -> np.ndarray:
         rows = np.arange(len(inputs))  # [M]
@@ -92,14 +89,28 @@ class Forest:
             node = np.where(inner, following, node)
         return self.value[self.child[node]]
 
-    def predict(self, columns: np.ndarray, outputs: int) -> Prediction:
-        """Mean and standard deviation over trees [M, outputs]; NaN for targets without trees."""
+    def predict(
+        self, columns: np.ndarray, outputs: int, fitted: np.ndarray | None = None
+    ) -> Prediction:
+        """Mean and standard deviation over trees [M, outputs]; NaN where there are no trees.
+
+        Args:
+            columns: All columns of the molecules [M, columns].
+            outputs: Number of outputs of the task.
+            fitted: Which trees were fitted to which rows, and do not predict them [trees, M].
+        """
         votes = self.votes(columns).astype(np.float64)
+        weight = np.ones(votes.shape[:2]) if fitted is None else (~fitted).astype(np.float64)
         mean, std = np.full((2, len(columns), outputs), math.nan)
         for target in np.unique(self.targets):
-            own = votes[self.targets == target]
+            trees = self.targets == target
+            own, share = votes[trees], weight[trees]
+            with np.errstate(invalid="ignore"):
+                share = (share / share.sum(axis=0))[..., None]  # NaN for rows without trees
+            center = (share * own).sum(axis=0)
             places = slice(None) if own.shape[2] > 1 else slice(target, target + 1)
-            mean[:, places], std[:, places] = own.mean(axis=0), own.std(axis=0)
+            mean[:, places] = center
+            std[:, places] = np.sqrt((share * np.square(own - center)).sum(axis=0))
         return Prediction(torch.from_numpy(mean), torch.from_numpy(std))
 
     def check(self, outputs: int) -> bool:
@@ -121,6 +132,14 @@ class Forest:
             and ((self.roots >= 0) & (self.roots < nodes)).all()
             and ((self.targets >= 0) & (self.targets < outputs)).all()
         )
+
+
+def fill(columns: np.ndarray, chosen: np.ndarray, median: np.ndarray) -> np.ndarray:
+    """The inputs of trees [M, inputs] float32: some of all columns [M, columns], without gaps."""
+    if chosen.max(initial=-1) >= columns.shape[1]:
+        raise GrassError("The forest belongs to another run: it has other columns.")
+    found = np.clip(columns[:, chosen], -_LARGEST, _LARGEST)
+    return np.where(np.isnan(found), median, found).astype(np.float32)
 
 
 class ForestCard(Section):
@@ -161,16 +180,45 @@ class Stack:
         """The average of two predictions [M, outputs], and the deviation of the mixture."""
         return mix(network, forest, self.card.shares, self.task)
 
-    def save(self, folder: Path) -> None:
-        """Write both files into a run folder; the checksum in the card is that of the arrays."""
-        with write_whole(folder / ARRAYS) as temporary:
-            temporary.write_bytes(self.data)
-        write_json(folder / FILE, self.card.model_dump(mode="json"))
+    def rescore(
+        self, network: dict[str, Any], prediction: Prediction, target: Tensor, split: str
+    ) -> dict[str, Any]:
+        """The scores of a split, after averaging.
 
-    @property
-    def data(self) -> bytes:
-        """The contents of the file of arrays."""
-        return forest_bytes(self.forest, self.splits)
+        ``"metrics"`` become those of combined predictions; those of the network and the forest
+        are under ``"members"``. What depends on single rewirings stays that of the network.
+
+        Args:
+            network: The network's scores, as in ``results.json``.
+            prediction: The network's predictions.
+            target: The targets.
+            split: ``"val"`` or ``"test"``.
+        """
+        task, forest = self.task, self.splits[split]
+        if len(forest.mean) != len(prediction.mean):
+            raise GrassError(f"The forest was scored on other {split} rows: train again.")
+        both = self.combine(prediction, forest)
+        owner = torch.arange(len(both.mean))
+        return network | {
+            "metrics": {
+                name: (
+                    task.score(both.mean, target, name),
+                    bootstrap(task, both.mean, target, owner, name),
+                )
+                for name in network["metrics"]
+            },
+            "spread_correlation": task.spread_correlation(both.mean, both.std, target),
+            "members": {
+                title: {name: task.score(mean, target, name) for name in network["metrics"]}
+                for title, mean in (("network", prediction.mean), ("forest", forest.mean))
+            },
+        }
+
+    def save(self, folder: Path, data: bytes) -> None:
+        """Write both files into a run folder; ``data`` are the arrays (:func:`forest_bytes`)."""
+        with write_whole(folder / ARRAYS) as temporary:
+            temporary.write_bytes(data)
+        write_json(folder / FILE, self.card.model_dump(mode="json"))
 
 
 def forest_bytes(forest: Forest, splits: dict[str, Prediction]) -> bytes:
@@ -182,12 +230,8 @@ def forest_bytes(forest: Forest, splits: dict[str, Prediction]) -> bytes:
     return save_arrays({name: np.ascontiguousarray(value) for name, value in arrays.items()})
 
 
-def load_stack(model: TrainedModel, task: Task) -> Stack | None:
-    """The forest of a run; None for networks alone.
-
-    Raises:
-        GrassError: A file is missing or damaged, or belongs to another network.
-    """
+def _read_card(model: TrainedModel) -> ForestCard | None:
+    """``forest.json`` of a run; None for networks alone."""
     if model.folder is None or not (model.folder / FILE).is_file():
         return None
     path = model.folder / FILE
@@ -200,6 +244,24 @@ def load_stack(model: TrainedModel, task: Task) -> Stack | None:
             f"The forest in {path} belongs to another network: remove the file to predict with "
             "the network alone."
         )
+    return card
+
+
+def forest_checksum(model: TrainedModel) -> str | None:
+    """The checksum of the forest of a run, if it has one."""
+    card = _read_card(model)
+    return None if card is None else card.sha256
+
+
+def load_stack(model: TrainedModel, task: Task) -> Stack | None:
+    """The forest of a run; None for networks alone.
+
+    Raises:
+        GrassError: A file is missing or damaged, or belongs to another network.
+    """
+    card = _read_card(model)
+    if card is None or model.folder is None:
+        return None
     path = model.folder / ARRAYS
     try:
         data = read_bytes(path, LARGEST_FILE)
@@ -210,9 +272,11 @@ def load_stack(model: TrainedModel, task: Task) -> Stack | None:
         whole = all(kinds[name] == (np.dtype(kind), dim) for name, (kind, dim) in _ARRAYS.items())
         forest = Forest(**{name: arrays[name] for name in _ARRAYS})
         splits = {
-            split: Prediction(*(torch.from_numpy(arrays[f"{split}.{part}"]) for part in parts))
+            split: Prediction(
+                *(torch.from_numpy(arrays[f"{split}.{part}"]) for part in ("mean", "std"))
+            )
             for split in ("val", "test")
-            if all(f"{split}.{part}" in arrays for part in (parts := ("mean", "std")))
+            if f"{split}.mean" in arrays
         }
     except GrassError:
         raise
@@ -239,9 +303,7 @@ def bounded(forest: Prediction, task: Task) -> Prediction:
     return forest._replace(mean=mean)
 
 
-def mix(
-    network: Prediction, forest: Prediction, shares: list[float], task: Task
-) -> Prediction:
+def mix(network: Prediction, forest: Prediction, shares: list[float], task: Task) -> Prediction:
     """Combine predictions [M, outputs]; where the forest has none, the network's remain."""
     share = torch.tensor(shares, dtype=torch.float64)
     own, other = network.mean.double(), forest.mean.double()
@@ -253,6 +315,11 @@ def mix(
     mean = torch.where(known, share * own + (1 - share) * other, own)
     std = torch.where(known, variance.sqrt(), network.std.double())
     return Prediction(mean.to(network.mean.dtype), std.to(network.std.dtype))
+
+
+def with_forest(stack: Stack | None, network: Prediction, forest: Prediction | None) -> Prediction:
+    """The combined prediction, or that of the network if it has no forest."""
+    return network if stack is None or forest is None else stack.combine(network, forest)
 
 
 def fit_shares(network: Tensor, forest: Tensor, target: Tensor, task: Task) -> list[float]:
