@@ -21,7 +21,7 @@ from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.data.tables.composition import Composition
 from grass_gnn.data.tables.schema import TableSchema, read_known_rows
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.forest import Stack, load_stack, with_forest
+from grass_gnn.evaluation.forest import Stack, forest_checksum, load_stack, with_forest
 from grass_gnn.evaluation.predictions import RowNames, SavedPredictions, write_predictions
 from grass_gnn.evaluation.trained import Prediction, TrainedModel, find_data, load_model
 from grass_gnn.files import write_json
@@ -207,6 +207,7 @@ class HeldOut(NamedTuple):
     near: Nearness | None  # comparison with the training set
     source: str
     between_models: bool = True  # whether the spread is also that between the models
+    forest: bool = False  # whether it is also that of forests
 
 
 def calibrate(
@@ -359,9 +360,9 @@ def held_out(
     found, near = combine(predictions), None
     if reference is not None:
         near = compare(models[0], reference, rows.datasets[0], rows.similarity, found)
-    return HeldOut(
-        found, rows.target, near, "validation split" if data is None else Path(data).name
-    )
+    source = "validation split" if data is None else Path(data).name
+    forest = any(one is not None for one in rows.forests)
+    return HeldOut(found, rows.target, near, source, forest=forest)
 
 
 def out_of_fold(models: Sequence[TrainedModel], rewirings: int, seed: int) -> HeldOut:
@@ -383,7 +384,14 @@ def out_of_fold(models: Sequence[TrainedModel], rewirings: int, seed: int) -> He
     near = None
     if len(nears) == len(models):
         near = Nearness.join(nears)
-    return HeldOut(found, torch.cat(targets), near, "cross-validation", between_models=False)
+    return HeldOut(
+        found,
+        torch.cat(targets),
+        near,
+        "cross-validation",
+        between_models=False,
+        forest=any(forest_checksum(model) for model in models),
+    )
 
 
 def with_neighbour_errors(held: HeldOut, reference: Neighbours) -> HeldOut:
@@ -445,7 +453,9 @@ def _check_spreads(
         near = None if held.near is None else held.near.rows(known.numpy())
         clues = clue_table(std.numpy(), near, number, units[number])
         size = own.abs().numpy()
-        model, scores = fit_error_model(clues, size, units[number], held.between_models)
+        model, scores = fit_error_model(
+            clues, size, units[number], held.between_models, held.forest
+        )
         calibrated = torch.from_numpy(size / np.maximum(scores, 1e-12))
         before[name], after[name] = z, scores
         found.append(

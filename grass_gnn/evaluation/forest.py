@@ -1,4 +1,4 @@
-"""The random forest of a run on molecules, whose predictions are averaged with the network's.
+"""The forest of a run on molecules, whose predictions are averaged with the network's.
 
 A network and a forest on fingerprints make different errors, so that their mean is usually better
 than either. ``train`` fits the forest with scikit-learn (:mod:`grass_gnn.api.forest`); here it is
