@@ -1,7 +1,7 @@
 """Grass-gnn beside chemprop, LightGBM and a random forest on tables of molecules.
 
     python benchmarks/molecules/compare.py run --tables FOLDER --env FOLDER   # resumable; hours
-    python benchmarks/molecules/compare.py report --tables FOLDER      # results.json, README.md
+    python benchmarks/molecules/compare.py report --tables FOLDER      # writes results/molecules
 
 Every method trains with its defaults on the same ready splits, on one thread. ``run`` skips what
 WORK already has, so it can be interrupted, and continued with more seeds or other methods.
@@ -24,10 +24,15 @@ import pandas as pd
 from scores import Case, markdown_tables, summarise
 
 HERE = Path(__file__).parent
+RESULTS = HERE.parents[1] / "results" / "molecules"
 TABLES = ("freesolv", "lipophilicity", "bbbp", "tox21")
 SPLITS = ("random0", "random1", "random2", "scaffold")
 OTHERS = ("chemprop", "chemprop-rdkit", "lightgbm", "forest")
-GRASS = {"grass-gnn": (), "grass-gnn-scratch": ("--from-scratch",)}
+GRASS = {
+    "grass-gnn": (),
+    "grass-gnn-scratch": ("--from-scratch",),
+    "grass-gnn-network": ("--no-forest", "--no-baseline"),
+}
 BEGIN, END = "<!-- tables: written by compare.py report -->", "<!-- end of tables -->"
 
 
@@ -65,20 +70,34 @@ def run(method: str, table: Path, split: str, seed: int, arguments: argparse.Nam
     if method in GRASS:
         targets = [c for c in pd.read_csv(table, nrows=0).columns if c not in ("smiles", *SPLITS)]
         command = [sys.executable, "-m", "grass_gnn", "train", str(table), "--split", split]
-        command += ["--target", ",".join(targets), "--seed", str(seed), "--no-baseline"]
+        command += ["--target", ",".join(targets), "--seed", str(seed)]
         command += ["--out", str(scratch / "run"), *GRASS[method]]
     else:
         if arguments.env is None:
             raise SystemExit(f"--env is needed for {method}")
         command = [str(arguments.env / "bin" / "python"), str(HERE / "competitors.py"), method]
         command += [str(table), split, str(seed), str(scratch / "out.csv")]
-    seconds = call(command, scratch / "log.txt")
+    facts: dict[str, object] = {"cpu_seconds": round(call(command, scratch / "log.txt"), 1)}
     if method in GRASS:
-        shutil.copy(scratch / "run" / "test_predictions.csv", scratch / "out.csv")
-    (arguments.work / f"{name}.json").write_text(json.dumps({"cpu_seconds": round(seconds, 1)}))
+        results = json.loads((scratch / "run" / "results.json").read_text())
+        facts["members"] = results["test"].get("members")
+        in_common_form(scratch / "run" / "test_predictions.csv", table, targets).to_csv(
+            scratch / "out.csv", index=False
+        )
+    (arguments.work / f"{name}.json").write_text(json.dumps(facts))
     os.replace(scratch / "out.csv", out)
     shutil.rmtree(scratch)
-    print(f"{name}: {seconds:.0f} CPU seconds", flush=True)
+    print(f"{name}: {facts['cpu_seconds']} CPU seconds", flush=True)
+
+
+def in_common_form(path: Path, table: Path, targets: list[str]) -> pd.DataFrame:
+    """Test predictions of grass-gnn as the other methods write them: rows are counted from 0."""
+    found, smiles = pd.read_csv(path), pd.read_csv(table)["smiles"]
+    found["row"] -= 2  # lines of the file, the first of which has the names of the columns
+    if list(smiles.iloc[found["row"]]) != list(found["smiles"]):
+        raise SystemExit(f"{path} has other rows than {table}")
+    renamed = {f"{target}_prob": f"{target}_pred" for target in targets}
+    return found.drop(columns=["smiles", *targets]).rename(columns=renamed)
 
 
 def call(command: list[str], log: Path) -> float:
@@ -112,8 +131,8 @@ def report(tables: Path, work: Path) -> None:
             print(f"{path.stem}: {len(found)} of {expected} test rows were predicted")
         cases.append(Case(method, table, split, int(seed), y, columns, cost))
     results = summarise(cases)
-    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    readme = HERE / "README.md"
+    (RESULTS / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    readme = RESULTS / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     readme.write_text(f"{before}{BEGIN}\n\n{markdown_tables(results)}\n\n{END}{after}")

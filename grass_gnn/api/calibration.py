@@ -17,11 +17,13 @@ from torch import Tensor
 
 from grass_gnn.data.checking import CheckedGraph
 from grass_gnn.data.packed.dataset import PackedDataset, pack_checked
+from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.data.tables.composition import Composition
 from grass_gnn.data.tables.schema import TableSchema, read_known_rows
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.forest import Stack, forest_checksum, load_stack, with_forest
 from grass_gnn.evaluation.predictions import RowNames, SavedPredictions, write_predictions
-from grass_gnn.evaluation.trained import TrainedModel, find_data, load_model
+from grass_gnn.evaluation.trained import Prediction, TrainedModel, find_data, load_model
 from grass_gnn.files import write_json
 from grass_gnn.progress import Progress, report_progress, reporting
 from grass_gnn.rewiring import graph_seeds
@@ -67,16 +69,20 @@ class HeldOutRows(NamedTuple):
     datasets: list[PackedDataset]  # the graphs, encoded for each model
     target: Tensor  # [M] or [M, outputs]
     similarity: np.ndarray | None = None  # of molecules, to the first run's training set [M]
+    forests: Sequence[Prediction | None] = ()  # predictions of each model's forest, if it has one
 
 
 def validation_rows(models: Sequence[TrainedModel]) -> HeldOutRows:
-    """The first run's validation split, without rows that another run was trained on."""
+    """The first run's validation split, without rows that another run was trained on.
+
+    Forests are fitted to validation rows, too, but have predicted each by trees that were not.
+    """
     first = models[0]
     try:
         prepared = find_data(first)
         if "val" not in prepared.splits:
             raise GrassError(f"The run {first.folder} has no validation split.")
-        others = [find_data(model).train for model in models[1:]]
+        others = [find_data(model) for model in models[1:]]
     except GrassError as error:
         raise GrassError(f"{error} Restore data/ of the run, or {_ELSE}.") from None
     val = prepared.val
@@ -84,11 +90,16 @@ def validation_rows(models: Sequence[TrainedModel]) -> HeldOutRows:
     if val.mask_name is not None:
         target = target[val.tensors[val.mask_name]]
     similarity = split_similarity(first, "val", len(val))
+    stacks = [load_stack(model, make_task(model.config.task)) for model in models]
     if not others:
-        return HeldOutRows([val], target, similarity)
+        return HeldOutRows([val], target, similarity, [split_forest(stacks[0], "val", len(val))])
     Ensemble(models)  # raises unless all have the same task
-    own, seen = _identities(val), torch.cat([_identities(train) for train in others])
-    kept = torch.nonzero(~torch.isin(own, seen)).flatten()
+    own, seen = _identities(val), torch.cat([_identities(other.train) for other in others])
+    usable = ~torch.isin(own, seen)
+    known = [_known_forest(own, *pair) for pair in zip([prepared, *others], stacks, strict=True)]
+    for found in known:
+        usable &= True if found is None else found[1]
+    kept = torch.nonzero(usable).flatten()
     if not len(kept):
         raise GrassError(
             f"All {len(val)} validation rows of {first.folder} are training rows of another run: "
@@ -97,7 +108,36 @@ def validation_rows(models: Sequence[TrainedModel]) -> HeldOutRows:
     graphs = _unpack(val, kept)
     datasets = [pack_checked(graphs, model.config) for model in models]
     similarity = None if similarity is None else similarity[kept.numpy()]
-    return HeldOutRows(datasets, target[kept], similarity)
+    forests = [f and Prediction(*(part[kept] for part in f[0])) for f in known]
+    return HeldOutRows(datasets, target[kept], similarity, forests)
+
+
+def split_forest(stack: Stack | None, split: str, count: int) -> Prediction | None:
+    """What a forest has predicted for the rows of a split, fitted to others.
+
+    Raises:
+        GrassError: The file of the forest does not contain them.
+    """
+    if stack is None:
+        return None
+    found = stack.splits.get(split)
+    if found is None or len(found.mean) != count:
+        raise GrassError(f"The forest has not predicted the {split} rows: {_ELSE}.")
+    return found
+
+
+def _known_forest(
+    graphs: Tensor, data: PreparedData, stack: Stack | None
+) -> tuple[Prediction, Tensor] | None:
+    """What a forest has predicted for graphs [M] of its validation and test rows, and for which."""
+    if stack is None:
+        return None
+    parts = {name: split_forest(stack, name, len(data.splits[name])) for name in ("val", "test")}
+    own = torch.cat([_identities(data.splits[name]) for name in parts])
+    same = graphs[:, None] == own  # [M, rows]
+    at = same.int().argmax(dim=1)
+    found = [found for found in parts.values() if found is not None]
+    return Prediction(*(torch.cat(part)[at] for part in zip(*found, strict=True))), same.any(dim=1)
 
 
 def split_similarity(model: TrainedModel, split: str, count: int) -> np.ndarray | None:
@@ -110,17 +150,21 @@ def split_similarity(model: TrainedModel, split: str, count: int) -> np.ndarray 
 def table_rows(models: Sequence[TrainedModel], path: str | Path) -> HeldOutRows:
     """The rows of a table with targets."""
     ensemble = Ensemble(models)
-    read = read_known_rows(path, ensemble.schema, ensemble.task.config)
-    graphs, targets, bits = [], [], []
-    for molecule, (target, numbers) in zip(read.molecules, read.values, strict=True):
-        if molecule is not None and target:
-            graphs.append(molecule.checked(numbers))
-            targets.append(target)
-            bits.append(molecule.fingerprint)
-    found = ensemble.task.as_targets(torch.tensor(targets))  # [M] or [M, outputs]
+    forest = ensemble.forest_descriptors
+    read = read_known_rows(path, ensemble.schema, ensemble.task.config, forest)
+    pairs = zip(read.molecules, read.values, strict=True)
+    usable = [(one, *values) for one, values in pairs if one is not None and values[0]]
+    graphs = [molecule.checked(numbers) for molecule, _, numbers in usable]
+    targets = torch.tensor([target for _, target, _ in usable])
     datasets = [pack_checked(graphs, model.config) for model in models]
-    known = ensemble.similarity
-    return HeldOutRows(datasets, found, None if known is None else known.nearest(np.stack(bits)))
+    similarity = None
+    if ensemble.similarity is not None:
+        similarity = ensemble.similarity.nearest(np.stack([one.fingerprint for one, *_ in usable]))
+    columns = ensemble.forest_columns(
+        [molecule for molecule, *_ in usable], [numbers for *_, numbers in usable]
+    )
+    found = ensemble.task.as_targets(targets)  # [M] or [M, outputs]
+    return HeldOutRows(datasets, found, similarity, ensemble.ask_forests(columns))
 
 
 def _identities(dataset: PackedDataset) -> Tensor:
@@ -163,6 +207,7 @@ class HeldOut(NamedTuple):
     near: Nearness | None  # comparison with the training set
     source: str
     between_models: bool = True  # whether the spread is also that between the models
+    forest: bool = False  # whether it is also that of forests
 
 
 def calibrate(
@@ -307,15 +352,17 @@ def held_out(
     """Predictions of validation rows, or of the rows of a table."""
     rows = table_rows(models, data) if data is not None else validation_rows(models)
     predictions = []
-    for model, dataset in zip(models, rows.datasets, strict=True):
-        predictions.append(model.predict_packed(dataset, rewirings, seed))
+    for model, dataset, forest in zip(models, rows.datasets, rows.forests, strict=True):
+        stack = load_stack(model, make_task(model.config.task))
+        network = model.predict_packed(dataset, rewirings, seed)
+        predictions.append(with_forest(stack, network, forest))
         report_progress("Calibrating", len(predictions), len(models))
     found, near = combine(predictions), None
     if reference is not None:
         near = compare(models[0], reference, rows.datasets[0], rows.similarity, found)
-    return HeldOut(
-        found, rows.target, near, "validation split" if data is None else Path(data).name
-    )
+    source = "validation split" if data is None else Path(data).name
+    forest = any(one is not None for one in rows.forests)
+    return HeldOut(found, rows.target, near, source, forest=forest)
 
 
 def out_of_fold(models: Sequence[TrainedModel], rewirings: int, seed: int) -> HeldOut:
@@ -323,7 +370,9 @@ def out_of_fold(models: Sequence[TrainedModel], rewirings: int, seed: int) -> He
     parts, targets, nears = [], [], []
     for number, model in enumerate(models):
         test = find_data(model).test
-        found = combine([model.predict_packed(test, rewirings, seed)])
+        stack = load_stack(model, make_task(model.config.task))
+        network = model.predict_packed(test, rewirings, seed)
+        found = combine([with_forest(stack, network, split_forest(stack, "test", len(test)))])
         reference = training_reference(model, seed)
         if reference is not None:
             similarity = split_similarity(model, "test", len(test))
@@ -335,7 +384,14 @@ def out_of_fold(models: Sequence[TrainedModel], rewirings: int, seed: int) -> He
     near = None
     if len(nears) == len(models):
         near = Nearness.join(nears)
-    return HeldOut(found, torch.cat(targets), near, "cross-validation", between_models=False)
+    return HeldOut(
+        found,
+        torch.cat(targets),
+        near,
+        "cross-validation",
+        between_models=False,
+        forest=any(forest_checksum(model) for model in models),
+    )
 
 
 def with_neighbour_errors(held: HeldOut, reference: Neighbours) -> HeldOut:
@@ -397,7 +453,9 @@ def _check_spreads(
         near = None if held.near is None else held.near.rows(known.numpy())
         clues = clue_table(std.numpy(), near, number, units[number])
         size = own.abs().numpy()
-        model, scores = fit_error_model(clues, size, units[number], held.between_models)
+        model, scores = fit_error_model(
+            clues, size, units[number], held.between_models, held.forest
+        )
         calibrated = torch.from_numpy(size / np.maximum(scores, 1e-12))
         before[name], after[name] = z, scores
         found.append(

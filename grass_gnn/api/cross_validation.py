@@ -74,7 +74,7 @@ class CrossValidation:
     rows: list[int]  # number of test rows of each fold
     metrics: dict[str, FoldScores]
     spread_correlation: float | None  # regression: Spearman's ρ of std and absolute error
-    baseline: dict[str, float]  # each metric of the random forest, mean over folds, if asked for
+    baseline: dict[str, float]  # each metric of the forest, mean over folds, if there is one
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -223,7 +223,7 @@ def cross_validate(
             resume = options.resume and (folder / "checkpoints").exists()
             own = replace(options, seed=options.seed + fold, resume=resume)
             try:
-                train_table(data, chosen, folder, path, own, pretrained, spec.baseline)
+                train_table(data, chosen, folder, path, own, pretrained, spec)
             except Interrupted:
                 raise Interrupted(
                     f"Stopped in fold {fold + 1} of {folds}; resume with --resume --out {out}."

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from grass_gnn.api.baseline import Baseline, describe_baseline, forest_baseline
 from grass_gnn.api.calibration import add_error_bars
+from grass_gnn.api.forest import FittedForest, add_forest, describe_baseline, fit_forest
 from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
 from grass_gnn.api.options import check_names, table_options, with_fields
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
@@ -92,6 +92,8 @@ def fit(
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
             options |= {"target": target, "level": level, "config": config, "settings": settings}
+            if isinstance(data, (str, Path)) and is_table(data):
+                options = {"forest": False, **options}  # the model alone is returned
             return replace(fit(data, Path(folder) / "run", **options), folder=None)
     if isinstance(data, (str, Path)) and is_table(data):
         run = fit_table(data, target, out, config=config, settings=settings, **options)
@@ -136,7 +138,7 @@ def fit_table(
     scratch = spec.from_scratch or began  # a run is resumed as it was started
     chosen, pretrained = choose_start(data, config, settings, scratch)
     logger.info(describe(chosen))
-    return train_table(data, chosen, out, path, options, pretrained, spec.baseline)
+    return train_table(data, chosen, out, path, options, pretrained, spec)
 
 
 def choose_start(
@@ -160,7 +162,7 @@ def choose_start(
         found = default_start(data.schema.features, settings or {})
     if found is None:
         return choose_table_config(data, config, settings), None
-    columns = {"descriptors": len(data.schema.descriptors)}
+    columns = {"descriptors": data.schema.num_descriptors}
     inputs = found.source.config.input.model_copy(update=columns)
     logger.info("Starting from the pretrained model; --from-scratch trains without it.")
     return found.choose_config(data.splits["train"], inputs, data.task, settings), found
@@ -208,12 +210,13 @@ def train_table(
     path: str | Path,
     options: RunOptions,
     pretrained: Pretrained | None = None,
-    baseline: bool = False,
+    spec: TableSpec | None = None,
 ) -> Run:
     """Train on a table that was read from ``path``; the folder lists used and skipped rows.
 
-    With ``baseline``, a random forest is trained first and its scores are added to the results.
+    If ``spec`` asks for a forest or a baseline, a forest is trained first.
     """
+    spec = spec or TableSpec()
     out = Path(out)
     with run_folder(out, options.resume) as lock:
         data.write_row_lists(out)
@@ -221,7 +224,7 @@ def train_table(
         checksum = SimilarityReference.of(data.fingerprints["train"], others=others).save(out)
         Domain.of(data.compositions["train"], training_numbers(data)).save(out)
         names = row_names(data)
-        forest = _baseline(data, options) if baseline else None
+        forest = _forest(data, options) if spec.forest or spec.baseline else None
         run = train_graphs(
             data.splits,
             config,
@@ -232,19 +235,21 @@ def train_table(
             pretrained=pretrained,
             names=names,
         )
-        if forest is not None:
-            run.results["baseline"] = forest.to_dict()
-            lock.check()
+        lock.check()
+        if forest is not None and spec.forest:
+            run = add_forest(run, forest, names)
+        elif forest is not None:
+            run.results["baseline"] = forest.baseline.to_dict()
             write_json(out / "results.json", run.results)
         return add_error_bars(run, names["test"], data.compositions["test"], options.progress)
 
 
-def _baseline(data: TableData, options: RunOptions) -> Baseline | None:
-    """The baseline of a table, with a line about its score."""
+def _forest(data: TableData, options: RunOptions) -> FittedForest | None:
+    """The forest of a table, with a line about its score."""
     with reporting(options.progress):
-        found = forest_baseline(data, options.seed)
+        found = fit_forest(data, options.seed)
     if found is not None:
-        logger.info(describe_baseline(found.to_dict(), data.task.metric))
+        logger.info(describe_baseline(found.baseline.to_dict(), data.task.metric))
     return found
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from grass_gnn.api.options import PredictOptions, check_names, with_fields
 from grass_gnn.data.tables.files import OTHER_ENDINGS, Row, Table, guard, open_table
-from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
+from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import parse_descriptors
 from grass_gnn.errors import GrassError
@@ -130,13 +130,7 @@ def predict_table(
     schema = ensemble.schema
     column = table.place(options.smiles or schema.smiles, "--smiles")
     numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
-    reader = MoleculeReader(
-        schema.features,
-        canonical_order=options.deterministic,
-        fingerprints=ensemble.compares,
-        max_atoms=options.max_atoms,
-        descriptors=schema.rdkit,
-    )
+    reader = ensemble.reader(options.max_atoms, options.deterministic)
     score = RunningScore(ensemble, table)
     rows = failed = warned = 0
     with (
@@ -247,7 +241,9 @@ def answer_rows(
     similarity = None
     if reference is not None:
         similarity = reference.nearest(np.stack([m.fingerprint for _, (m, _) in usable]))
-    predicted = ensemble.predict(graphs, rewirings, seed, deterministic, similarity)
+    numbers = [own for _, (_, own) in usable]
+    columns = ensemble.forest_columns([molecule for _, (molecule, _) in usable], numbers)
+    predicted = ensemble.predict(graphs, rewirings, seed, deterministic, similarity, columns)
     compositions = [molecule.composition for _, (molecule, _) in usable]
     unknown, predicted = ensemble.compare(compositions, predicted)
     answers = dict(failed)

@@ -202,7 +202,7 @@ def show_results(results: dict[str, Any]) -> None:
     if bars := results.get("error_bars"):
         _show_error_bars(bars)
     if baseline := results.get("baseline"):
-        from grass_gnn.api.baseline import describe_baseline
+        from grass_gnn.api.forest import describe_baseline
 
         out.print(describe_baseline(baseline, results["test"]["metric"]))
     if training := results.get("training"):
@@ -259,12 +259,15 @@ def _show_own_data(splits: dict[str, Any], baseline: dict[str, float]) -> None:
     for split, row in splits.items():
         if most[split] > 1:
             out.print(_gain(split, row, most[split]))
-    columns = ["random forest"] if baseline else []
-    table = Table("split", "metric", "averaged predictions", "95 % interval", *columns)
+    members = any("members" in row for row in splits.values())
+    columns = ["network", "forest"] if members else ["forest"] if baseline else []
+    title = "network and forest averaged" if members else "averaged predictions"
+    table = Table("split", "metric", title, "95 % interval", *columns)
     for split, row in splits.items():
+        alone = row.get("members", {"forest": baseline if split == "test" else {}})
         for name, (value, (low, high)) in row["metrics"].items():
-            forest = [_number(baseline.get(name)) if split == "test" else ""] if baseline else []
-            table.add_row(split, name, f"{value:.4f}", f"{low:.4f} to {high:.4f}", *forest)
+            cells = [_number(alone.get(column, {}).get(name)) for column in columns]
+            table.add_row(split, name, f"{value:.4f}", f"{low:.4f} to {high:.4f}", *cells)
     print_table(table)
     for split, row in splits.items():
         if (found := row.get("spread_correlation")) is not None:
@@ -311,7 +314,7 @@ def show_folds(found: dict[str, Any]) -> None:
     if baseline := found.get("baseline"):
         table.add_section()
         values = (_number(baseline.get(name)) for name in found["metrics"])
-        table.add_row("random forest, mean", "", *values)
+        table.add_row("forest alone, mean", "", *values)
     print_table(table)
     if found["spread_correlation"] is not None:
         out.print(f"Rank correlation of std and absolute error: {found['spread_correlation']:.2f}.")

@@ -40,7 +40,7 @@ def demo(
         lock.empty()
     err.print("[bold]1/3[/] Training on measured solubilities in water (logS, log10 of mol/L)")
     settings = {"training.epochs": epochs}
-    spec = TableSpec((table.target,), baseline=True)
+    spec = TableSpec((table.target,))
     run = fit_table(table.path, spec, folder, RunOptions(seed=seed), settings=settings)
     err.print("[bold]2/3[/] Predicting well-known molecules that are not in the table")
     predictions = folder / PREDICTIONS
@@ -67,16 +67,21 @@ def demo(
 
 
 def _show_scores(results: dict[str, Any]) -> None:
-    """Print the test scores and those of the baseline."""
-    test, baseline = results["test"]["metrics"], results.get("baseline")
+    """Print the test scores, and those of the network and the forest alone."""
+    from grass_gnn.api.forest import MODEL
+
+    test, baseline = results["test"]["metrics"], results.get("baseline", {})
     table = Table("", *(f"test {name}" for name in test), "training rows")
     cells = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, (low, high) in test.values()]
     sizes = results["data"]["fingerprint"]["splits"]
-    table.add_row("GRASS (95 % interval)", *cells, f"{sizes['train']['graphs']:,}")
-    if baseline:
-        found = baseline["test"]
-        cells = [f"{found[name]:.3f}" if name in found else "" for name in test]
-        table.add_row(f"{baseline['model']}", *cells, f"{baseline['rows']:,}")
+    rows, members = f"{sizes['train']['graphs']:,}", results["test"].get("members", {})
+    title = "GRASS and forest, averaged (95 % interval)" if members else "GRASS (95 % interval)"
+    table.add_row(title, *cells, "" if members else rows)
+    for name, found in (("GRASS alone", "network"), (MODEL, "forest")):
+        if found in members:
+            cells = [f"{members[found][metric]:.3f}" for metric in test]
+            own = rows if found == "network" else f"{baseline['rows']:,}"
+            table.add_row(name, *cells, own)
     print_table(table)
     if baseline:
         out.print(f"The {baseline['model']} uses {baseline['inputs']}.")

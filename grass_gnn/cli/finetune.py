@@ -15,6 +15,7 @@ from grass_gnn.cli.options import (
     Baseline,
     Epochs,
     Fields,
+    Forest,
     Molecules,
     ResultsAsJson,
     Run,
@@ -55,6 +56,7 @@ def finetune(
             rich_help_panel=TRAINING,
         ),
     ] = False,
+    forest: Forest = True,
     baseline: Baseline = True,
     epochs: Epochs = None,
     settings: Annotated[
@@ -85,7 +87,7 @@ def finetune(
     finished = finetune_table(
         Pretrained(load_model(run, "cpu"), freeze),
         molecules,
-        replace(table, baseline=baseline),
+        replace(table, forest=forest, baseline=baseline),
         folder or Path("runs") / name,
         options,
         settings=parse_settings(settings or [], epochs),

@@ -35,7 +35,7 @@ RUN_HELP = "Run folder, or the name of a model that comes with the package."
 
 # Fields whose appearance on the command line does not follow from their type.
 _RENAMED = {"targets": "target"}
-_NO_OPTION = ("progress", "baseline", "from_scratch")
+_NO_OPTION = ("progress", "forest", "baseline", "from_scratch")
 _METAVAR = {
     "split": "KIND|NAME",
     "task": "KIND",
@@ -207,12 +207,21 @@ Prediction = Annotated[
     PredictOptions, Fields(only=("smiles", "rewirings", "deterministic", "seed", "device"))
 ]
 
+Forest = Annotated[
+    bool,
+    typer.Option(
+        "--forest/--no-forest",
+        help="Average the network with a forest on fingerprints and descriptors, or predict with "
+        "the network alone.",
+        rich_help_panel=TABLE,
+    ),
+]
 # On the command line, the baseline is on by default.
 Baseline = Annotated[
     bool,
     typer.Option(
         "--baseline/--no-baseline",
-        help="Score a random forest on fingerprints and descriptors on the same test rows.",
+        help="With --no-forest: score a forest on the same test rows nevertheless.",
         rich_help_panel=TABLE,
     ),
 ]

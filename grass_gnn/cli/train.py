@@ -22,6 +22,7 @@ from grass_gnn.cli.options import (
     Baseline,
     Config,
     Epochs,
+    Forest,
     Generate,
     Options,
     RawFiles,
@@ -78,6 +79,7 @@ def train(
             rich_help_panel=TABLE,
         ),
     ] = None,
+    forest: Forest = True,
     baseline: Baseline = True,
     from_scratch: Annotated[
         bool,
@@ -111,9 +113,8 @@ def train(
     on_table = source in BUNDLED or is_table(source)
     on_graphs = not on_table and is_graph_file(source)
     if not on_table:
-        refuse(
-            context, ["folds", "baseline", "from_scratch"], "applies only to tables of molecules."
-        )
+        names = ["folds", "forest", "baseline", "from_scratch"]
+        refuse(context, names, "applies only to tables of molecules.")
         names = [
             name for name in option_names(TableSpec) if not on_graphs or name not in _FOR_GRAPHS
         ]
@@ -129,9 +130,8 @@ def train(
     folder = folder or Path("runs") / Path(source).name.split(".")[0]
     changes = parse_settings(settings or [], epochs)
     if on_table:
-        path, spec = find_table(
-            source, replace(table, baseline=baseline, from_scratch=from_scratch)
-        )
+        spec = replace(table, forest=forest, baseline=baseline, from_scratch=from_scratch)
+        path, spec = find_table(source, spec)
         given: dict[str, Any] = {"config": config_file(config), "settings": changes}
         if folds is not None:
             _show_folds(cross_validate(path, spec, folder, folds, options, **given), folder, json)

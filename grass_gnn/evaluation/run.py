@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.forest import load_stack
 from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, VALIDATION, evaluate
-from grass_gnn.evaluation.trained import find_data, load_model
+from grass_gnn.evaluation.trained import Prediction, find_data, load_model
 from grass_gnn.progress import reporting
+from grass_gnn.tasks import make_task
 
 STREAMS = {"train": 4, "val": VALIDATION, "test": TEST}  # of random numbers
 
@@ -24,6 +26,9 @@ def evaluate_run(
     device: str | None = None,
 ) -> dict[str, Any]:
     """Evaluate the model of a run folder on its dataset.
+
+    Scores of validation and test rows are those of the network averaged with its forest, if it has
+    one. The forest has seen the training rows, so they are scored for the network alone.
 
     Args:
         folder: The run folder.
@@ -43,8 +48,12 @@ def evaluate_run(
     stream = BY_GRAPH if deterministic else STREAMS[split]
     with reporting() as progress:
         prepared = find_data(trained, data, progress)
-        result, *_ = evaluate(
+        result, mean, std = evaluate(
             trained.model, prepared.splits[split], config, seed, rewirings, stream, workers
         )
-    results = {"split": split, split: result.to_dict()}
+    scores, stack = result.to_dict(), load_stack(trained, make_task(config.task))
+    if stack is not None and split in stack.splits:
+        target = prepared.splits[split].tensors["y"]
+        scores = stack.rescore(scores, Prediction(mean, std), target, split)
+    results = {"split": split, split: scores}
     return results if config.dataset is None else {"official": prepared.official, **results}

@@ -229,9 +229,13 @@ def _headline(report: RunReport) -> str:
         return ""
     count, value = _most_averaged(test)
     interval = test.get("averaged_interval")
+    if "members" in test:
+        value, interval = test["metrics"][test["metric"]]
     text = f"{report.metric} {number(value)}"
     if interval:
         text += f" (95 % interval {number(interval[0])} to {number(interval[1])})"
+    if "members" in test:
+        return text + ", network and forest averaged"
     return text + (f", {count} rewirings averaged" if count > 1 else "")
 
 
@@ -268,18 +272,28 @@ def scores_table(report: RunReport) -> ReportTable:
         columns += [title.capitalize(), "95 % interval"]
         scores = report.results[split]
         count, value = _most_averaged(scores)
-        averaged = f"{report.metric}, {count} rewirings averaged"
-        put(averaged, split, value, scores.get("averaged_interval"))
-        put(f"{report.metric}, one rewiring", split, scores["mean"], scores["interval"])
-        put("s.d. over rewirings", split, scores["variance"] ** 0.5)
-        for metric, (score, interval) in (scores.get("metrics") or {}).items():
-            if metric != report.task.metric:
-                put(f"{METRICS[metric].title}, {count} rewirings averaged", split, score, interval)
+        averaged, metrics = f"{count} rewirings averaged", scores.get("metrics") or {}
+        if members := scores.get("members"):
+            averaged = "network and forest averaged"
+            for metric, (score, interval) in metrics.items():
+                put(f"{METRICS[metric].title}, {averaged}", split, score, interval)
+            for member, found in members.items():
+                for metric, score in found.items():
+                    put(f"{METRICS[metric].title}, {member} alone", split, score)
+        else:
+            put(f"{report.metric}, {averaged}", split, value, scores.get("averaged_interval"))
+        whose = ", network" if members else ""
+        put(f"{report.metric}, one rewiring{whose}", split, scores["mean"], scores["interval"])
+        put(f"s.d. over rewirings{whose}", split, scores["variance"] ** 0.5)
+        for metric, (score, interval) in metrics.items():
+            if metric != report.task.metric and not members:
+                put(f"{METRICS[metric].title}, {averaged}", split, score, interval)
         if scores.get("spread_correlation") is not None:
             put("Rank correlation of std and |error|", split, scores["spread_correlation"])
     baseline = report.results.get("baseline") or {}
+    alone = "members" in (report.results.get("test") or {})  # has the baseline already
     for metric, score in (baseline.get("test") or {}).items():
-        if metric in METRICS and "test" in report.results:
+        if metric in METRICS and "test" in report.results and not alone:
             put(f"{METRICS[metric].title}, {baseline.get('model')} (baseline)", "test", score)
     body = []
     for row, found in rows.items():

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from grass_gnn.api.prediction import Answer, answer_rows
 from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.files import Row, guard, open_table, shorten
-from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
+from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import TableSchema, find_molecules, parse_descriptors
 from grass_gnn.errors import GrassError
@@ -155,13 +155,7 @@ class MoleculeView:
         self.task, self.schema = self.ensemble.task, self.ensemble.schema
         self.names = self.task.output_names(self.schema.targets, self.schema.classes)
         # Molecules are parsed and drawn in a worker process, so that a crash of RDKit ends only it.
-        reader = MoleculeReader(
-            self.schema.features,
-            True,
-            fingerprints=self.ensemble.compares,
-            max_atoms=limits.atoms,
-            descriptors=self.schema.rdkit,
-        )
+        reader = self.ensemble.reader(limits.atoms, canonical_order=True)
         self._pool = ReadingPool(reader, workers=1)
         self._drawing_pool = ReadingPool(replace(reader, drawings=True), workers=1)
 
@@ -245,7 +239,8 @@ class MoleculeView:
             **attention_facts(explanation),
         }
         if one is None:
-            samples = self.ensemble.samples(graph, self.rewirings)  # [rewirings, outputs]
+            columns = self.ensemble.forest_columns([molecule], [numbers])
+            samples = self.ensemble.samples(graph, self.rewirings, columns)  # [rewirings, outputs]
             answer["samples"] = [show(self.task, self.names, sample) for sample in samples]
             answer["headlines"] = [self.task.headline(self.names, sample) for sample in samples]
         return answer

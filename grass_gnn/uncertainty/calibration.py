@@ -37,6 +37,7 @@ from torch import Tensor
 
 from grass_gnn.config import Section, TaskConfig, TaskKind
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.forest import forest_checksum
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json, write_json
 from grass_gnn.tasks import TASKS, ProbabilityTask, Task
@@ -45,6 +46,7 @@ from grass_gnn.uncertainty.domain import Nearness, Neighbours
 # Weights of spread, distance, disagreement, residual and dissimilarity.
 PRIOR = (0.1, 0.3, 0.3, 0.3, 0.5)
 ONLY_SPREAD = (0.5,)  # the weight of the spread where there is nothing else
+WITH_FOREST = (0.5, *PRIOR[1:])  # the spread includes that of trees, and says more
 _STRENGTH = 10.0  # of the prior, in rows
 _LARGEST = 2.0  # weight
 # Added to the clues, so that none of them makes a standard deviation zero. Spread, disagreement and
@@ -99,7 +101,11 @@ def clue_table(spread: np.ndarray, near: Nearness | None, output: int, unit: flo
 
 
 def fit_error_model(
-    clues: np.ndarray, error: np.ndarray, unit: float, between_models: bool = True
+    clues: np.ndarray,
+    error: np.ndarray,
+    unit: float,
+    between_models: bool = True,
+    forest: bool = False,
 ) -> tuple[ErrorModel, np.ndarray]:
     """Fit a model to the errors of rows that were not trained on.
 
@@ -108,6 +114,7 @@ def fit_error_model(
         error: Absolute errors [M].
         unit: Standard deviation of the training targets.
         between_models: Whether the spread is also that between models.
+        forest: Whether the spread is also that of a forest.
 
     Returns:
         The model, scaled so that the mean of (error / σ)² is one, and the scores |error| / σ [M].
@@ -118,9 +125,9 @@ def fit_error_model(
     fold = np.arange(rows) % min(_FOLDS, rows)
     for number in range(min(_FOLDS, rows)):
         own = fold == number
-        centers, intercept, weights = _fit(clues[~own], size[~own])
+        centers, intercept, weights = _fit(clues[~own], size[~own], forest)
         scores[own] = size[own] / np.exp(intercept + (clues[own] - centers) @ weights)
-    centers, intercept, weights = _fit(clues, size)
+    centers, intercept, weights = _fit(clues, size, forest)
     scale = max(float(np.sqrt(np.mean(np.square(scores)))), _SMALLEST)
     model = ErrorModel(
         unit=unit,
@@ -132,12 +139,13 @@ def fit_error_model(
     return model, scores / scale
 
 
-def _fit(clues: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+def _fit(clues: np.ndarray, size: np.ndarray, forest: bool) -> tuple[np.ndarray, float, np.ndarray]:
     """The most likely centers, intercept and weights, of errors [M] in units of the targets."""
     from scipy.optimize import minimize
 
     columns = clues.shape[1]
-    prior = np.array(PRIOR[:columns] if columns > 1 else ONLY_SPREAD)
+    usual = WITH_FOREST if forest else PRIOR
+    prior = np.array(usual[:columns] if columns > 1 else ONLY_SPREAD)
     centers = clues.mean(axis=0)
     centred = clues - centers
 
@@ -390,8 +398,11 @@ class Calibration(Section):
 
 
 def checksums(models: Sequence[TrainedModel]) -> list[str]:
-    """Checksums of the weights of models, sorted."""
-    return sorted(str(model.card.get("weights_sha256")) for model in models)
+    """Checksums of the weights of models, sorted; those of forests follow a plus sign."""
+    return sorted(
+        "+".join(filter(None, [str(model.card.get("weights_sha256")), forest_checksum(model)]))
+        for model in models
+    )
 
 
 def file_name(models: Sequence[object]) -> str:

@@ -16,8 +16,11 @@ from torch import Tensor
 from grass_gnn.data.checking import CheckedGraph
 from grass_gnn.data.packed.dataset import PackedDataset, pack_checked
 from grass_gnn.data.tables.composition import Composition
+from grass_gnn.data.tables.descriptors import MORGAN_COUNTS
+from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.forest import Stack, load_stack, with_forest
 from grass_gnn.evaluation.protocol import embed_split
 from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model
 from grass_gnn.files import read_json
@@ -63,7 +66,7 @@ class Spread(NamedTuple):
 
     mean: Tensor
     std: Tensor  # √(rewirings² + models²)
-    rewirings: Tensor  # std over rewirings, root mean square over models
+    rewirings: Tensor  # std of single models (rewirings and forest), root mean square over models
     models: Tensor  # std over the models' means
 
     def with_std(self, std: Tensor) -> Spread:
@@ -137,10 +140,57 @@ class Ensemble:
         """Training molecules of the first model, if its run saved them."""
         return similarity_reference(self.models[0])
 
-    @property
-    def compares(self) -> bool:
-        """Whether molecules are compared with training molecules, for which readers need more."""
-        return self.similarity is not None or self.domain is not None
+    @cached_property
+    def stacks(self) -> list[Stack | None]:
+        """The forest that each model is averaged with, if it has one."""
+        return [load_stack(model, make_task(model.config.task)) for model in self.models]
+
+    @cached_property
+    def forest_descriptors(self) -> tuple[str, ...] | None:
+        """RDKit descriptors that the forests need; None if there is no forest."""
+        stacks = [stack for stack in self.stacks if stack is not None]
+        names = dict.fromkeys(name for stack in stacks for name in stack.descriptors)
+        return tuple(names) if stacks else None
+
+    def reader(self, max_atoms: int, canonical_order: bool = False) -> MoleculeReader:
+        """A reader of molecules, with everything that predictions need."""
+        return MoleculeReader(
+            self.schema.features,
+            canonical_order,
+            fingerprints=self.similarity is not None or self.domain is not None,
+            max_atoms=max_atoms,
+            descriptors=self.schema.rdkit,
+            forest=self.forest_descriptors,
+        )
+
+    def forest_columns(
+        self, molecules: Sequence[Molecule], numbers: Sequence[Sequence[float]]
+    ) -> np.ndarray | None:
+        """What forests know about molecules [M, columns]; None if there is no forest.
+
+        Args:
+            molecules: Molecules of :meth:`reader`.
+            numbers: Descriptors of each molecule in the columns of the table.
+        """
+        if self.forest_descriptors is None:
+            return None
+        pairs = zip(molecules, numbers, strict=True)
+        return np.stack([np.concatenate([one.columns, own]) for one, own in pairs])
+
+    def ask_forests(self, columns: np.ndarray | None) -> list[Prediction | None]:
+        """The prediction of each model's forest, from :meth:`forest_columns`."""
+        found: list[Prediction | None] = []
+        place = {name: at for at, name in enumerate(self.forest_descriptors or (), MORGAN_COUNTS)}
+        for stack in self.stacks:
+            if stack is None:
+                found.append(None)
+                continue
+            if columns is None:
+                raise ValueError("A model with a forest needs the columns of the molecules.")
+            own = [*range(MORGAN_COUNTS), *(place[name] for name in stack.descriptors)]
+            own += range(MORGAN_COUNTS + len(place), columns.shape[1])
+            found.append(stack.predict(columns[:, own]))
+        return found
 
     @cached_property
     def domain(self) -> Domain | None:
@@ -174,8 +224,9 @@ class Ensemble:
         seed: int = 0,
         deterministic: bool = False,
         similarity: np.ndarray | None = None,
+        columns: np.ndarray | None = None,
     ) -> Spread:
-        """Predict for graphs, over all models and rewirings.
+        """Predict for graphs, over all models, their forests, and rewirings.
 
         Args:
             graphs: The graphs.
@@ -183,12 +234,17 @@ class Ensemble:
             seed: Random seed of the rewirings.
             deterministic: Derive the rewirings of each graph from the graph alone.
             similarity: Maximum Tanimoto similarity to the training set [M], for error bars.
+            columns: What forests need (:meth:`forest_columns`).
         """
         packed = [pack_checked(graphs, model.config) for model in self.models]
         found = combine(
             [
-                model.predict_packed(own, rewirings, seed, deterministic)
-                for model, own in zip(self.models, packed, strict=True)
+                with_forest(
+                    stack, model.predict_packed(own, rewirings, seed, deterministic), forest
+                )
+                for model, own, stack, forest in zip(
+                    self.models, packed, self.stacks, self.ask_forests(columns), strict=True
+                )
             ]
         )
         return self.with_error_bars(found, packed, similarity, seed, deterministic)
@@ -240,16 +296,22 @@ class Ensemble:
         half = one.std * one.std.new_tensor(self.calibration.half_widths(self.coverage))
         return one.mean - half, one.mean + half
 
-    def samples(self, graph: CheckedGraph, rewirings: int) -> Tensor:
+    def samples(
+        self, graph: CheckedGraph, rewirings: int, columns: np.ndarray | None = None
+    ) -> Tensor:
         """Predictions for each rewiring of a graph, before calibration [rewirings, outputs].
 
-        The rewirings depend only on the graph; models are averaged.
+        The rewirings depend only on the graph; models are averaged, each with its forest, for which
+        ``columns`` [1, columns] are needed.
         """
-        found = [
-            model.sample_packed(pack_checked([graph], model.config), rewirings, deterministic=True)
-            for model in self.models
-        ]
-        return torch.stack(found).mean(dim=0)[:, 0]
+        found = []
+        forests = self.ask_forests(columns)
+        for model, stack, forest in zip(self.models, self.stacks, forests, strict=True):
+            packed = pack_checked([graph], model.config)
+            own = model.sample_packed(packed, rewirings, deterministic=True)[:, 0]
+            network = Prediction(own, torch.zeros_like(own))
+            found.append(with_forest(stack, network, forest).mean)
+        return torch.stack(found).mean(dim=0)
 
     @property
     def columns(self) -> list[str]:

@@ -15,6 +15,13 @@ def reference_layers(tmp_path, monkeypatch):
     monkeypatch.setenv("GRASS_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.fixture(autouse=True)
+def networks_alone(request, monkeypatch):
+    """No forests, which take longer than these networks, except where tests are about them."""
+    if "test_forest" not in request.node.nodeid:
+        monkeypatch.setattr("grass_gnn.api.fitting.fit_forest", lambda *_: None)
+
+
 @pytest.fixture(scope="session")
 def molecules(tmp_path_factory):
     """A table of 80 molecules with numbers, a yes-or-no and a class as targets."""
@@ -31,6 +38,7 @@ def run(molecules, tmp_path_factory):
     """The folder of a small regression."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRASS_OPS", "reference")
+        patch.setattr("grass_gnn.api.fitting.fit_forest", lambda *_: None)
         folder = tmp_path_factory.mktemp("runs") / "size"
         fit_table(molecules, ["size"], folder, settings=TINY)
     return folder

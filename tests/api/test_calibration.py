@@ -30,7 +30,7 @@ def models(molecules, tmp_path_factory):
     folder = tmp_path_factory.mktemp("calibrated")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRASS_OPS", "reference")
-        options = {"shares": (0.5, 0.4, 0.1), "split_seed": 0, "settings": TINY}
+        options = {"shares": (0.5, 0.4, 0.1), "split_seed": 0, "settings": TINY, "forest": False}
         for name, target, seed in (("a", "size", 0), ("b", "size", 1), ("kind", "kind", 0)):
             fit_table(molecules, [target], folder / name, seed=seed, **options)
         fit_table(molecules, ["size"], folder / "elsewhere", **options | {"split_seed": 5})

@@ -27,7 +27,7 @@ def folded(molecules, tmp_path_factory):
     folder = tmp_path_factory.mktemp("folds") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRASS_OPS", "reference")
-        found = cross_validate(molecules, ["size"], folder, 3, settings=TINY)
+        found = cross_validate(molecules, ["size"], folder, 3, settings=TINY, forest=False)
     return folder, found
 
 

@@ -1,4 +1,4 @@
-"""The trained model that comes with the package."""
+"""The trained models that come with the package."""
 
 import csv
 import shutil
@@ -14,13 +14,16 @@ from grass_gnn.evaluation.run import evaluate_run
 from grass_gnn.evaluation.trained import SHIPPED, shipped_models
 from grass_gnn.files import read_json
 
-RESULTS = Path(__file__).parents[2] / "results" / "zinc"
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def test_the_shipped_weights_are_those_of_the_results():
-    assert shipped_models() == ["zinc"]
-    for name in ("weights.safetensors", "config.json", "calibration.json", "results.json"):
-        assert (SHIPPED / "zinc" / name).read_bytes() == (RESULTS / name).read_bytes()
+    assert shipped_models() == ["pretrained", "zinc"]
+    files = {"zinc": ["calibration.json", "results.json"], "pretrained": []}
+    for model, more in files.items():
+        for name in ("weights.safetensors", "config.json", *more):
+            shipped, kept = (folder / model / name for folder in (SHIPPED, RESULTS))
+            assert shipped.read_bytes() == kept.read_bytes()
 
 
 def test_it_is_the_full_preset():
@@ -40,7 +43,7 @@ def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(GrassError, match=r"comes? with the package \(zinc\)"):
+    with pytest.raises(GrassError, match=r"comes? with the package \(pretrained, zinc\)"):
         load_model("zinq")
 
 

@@ -37,7 +37,7 @@ def trained(tmp_path_factory):
     (folder / "table.csv").write_text("\n".join(["smiles,size", *rows]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRASS_OPS", "reference")
-        fit_table(folder / "table.csv", ["size"], folder / "run", settings=SMALL)
+        fit_table(folder / "table.csv", ["size"], folder / "run", settings=SMALL, forest=False)
         yield folder
 
 
@@ -47,7 +47,9 @@ def load(folder):
 
 
 def resume(folder):
-    fit_table(folder / "table.csv", ["size"], folder / "run", settings=SMALL, resume=True)
+    fit_table(
+        folder / "table.csv", ["size"], folder / "run", settings=SMALL, forest=False, resume=True
+    )
 
 
 def report(folder):

@@ -45,7 +45,7 @@ def example(tmp_path):
             "evaluation.rewirings": 12,
             "evaluation.statistics_passes": 4,
         } | settings
-        return fit_table(table, ["logP"], tmp_path / "run", settings=chosen)
+        return fit_table(table, ["logP"], tmp_path / "run", settings=chosen, forest=False)
 
     return run
 

@@ -6,8 +6,9 @@ are computed in the processes that read molecules.
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -81,9 +82,14 @@ def choose_descriptors(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return kept, np.nanmedian(values[:, kept], axis=0)
 
 
-def morgan_counts(mol: Any) -> np.ndarray:
-    """How often each hashed environment of radius 2 occurs [MORGAN_COUNTS], at most 255."""
-    return np.minimum(_morgan_counts()(mol), 255).astype(np.uint8)
+def forest_columns(mol: Any, names: Sequence[str]) -> np.ndarray:
+    """What a forest knows about a molecule [MORGAN_COUNTS + names] float32, NaN where undefined.
+
+    First how often each hashed environment of radius 2 occurs, at most 255 times, then descriptors.
+    """
+    counts = np.minimum(_morgan_counts()(mol), 255)
+    numbers = compute_descriptors(mol, dict.fromkeys(names, math.nan))
+    return np.concatenate([counts, numbers], dtype=np.float32)
 
 
 @lru_cache(maxsize=1)

@@ -24,7 +24,7 @@ from grass_gnn.data.tables.composition import Composition
 from grass_gnn.data.tables.descriptors import (
     check_descriptor_names,
     compute_descriptors,
-    morgan_counts,
+    forest_columns,
 )
 from grass_gnn.errors import GrassError
 
@@ -226,7 +226,7 @@ class Molecule(NamedTuple):
     fingerprint: np.ndarray  # Morgan bits [FINGERPRINT_BITS] uint8; [0] if not requested
     drawing: bytes = b""  # the RDKit molecule with 2D coordinates, if requested
     descriptors: np.ndarray = _NOTHING  # RDKit descriptors, NaN where undefined, if requested
-    counts: np.ndarray = _NOTHING  # Morgan counts [MORGAN_COUNTS] uint8, if requested
+    columns: np.ndarray = _NOTHING  # of a forest [MORGAN_COUNTS + descriptors], if requested
     scaffold: str = ""  # Bemis–Murcko scaffold as SMILES, if requested
     composition: Composition | None = None  # requested with the fingerprint
 
@@ -298,7 +298,8 @@ class MoleculeReader:
         drawings: Compute 2D coordinates.
         descriptors: RDKit descriptors to compute, each with the value to use where RDKit finds
             none.
-        counts: Compute Morgan counts.
+        forest: RDKit descriptors to compute besides Morgan counts, for a forest; NaN where RDKit
+            finds none. None: neither is computed.
         scaffolds: Compute Bemis–Murcko scaffolds.
     """
 
@@ -309,7 +310,7 @@ class MoleculeReader:
     max_atoms: int = MAX_ATOMS
     drawings: bool = False
     descriptors: Mapping[str, float] = field(default_factory=dict)
-    counts: bool = False
+    forest: tuple[str, ...] | None = None
     scaffolds: bool = False
     longest: ClassVar[int] = MAX_SMILES  # characters of a text
 
@@ -319,7 +320,7 @@ class MoleculeReader:
             raise GrassError(
                 f"Features must be one of {', '.join(FEATURES)}, not {self.features!r}."
             )
-        check_descriptor_names(self.descriptors)
+        check_descriptor_names([*self.descriptors, *(self.forest or ())])
 
     def __call__(self, smiles: str) -> Molecule:
         """Read one molecule in this process, which a crash of RDKit would end.
@@ -346,15 +347,15 @@ class MoleculeReader:
                 x, ends, kinds, note = ogb_graph(mol, cip=self.features == "ogb-cip")
             drawing = _with_coordinates(mol) if self.drawings else b""
             numbers = compute_descriptors(mol, self.descriptors)
-            counts = morgan_counts(mol) if self.counts else _NOTHING
+            columns = _NOTHING if self.forest is None else forest_columns(mol, self.forest)
             scaffold = _scaffold(mol) if self.scaffolds else ""
         if self.canonical_order:  # bonds too: the order of a sum changes its rounding
             bonds = sorted((min(e), max(e), kind) for e, kind in zip(ends, kinds, strict=True))
             ends, kinds = [bond[:2] for bond in bonds], [bond[2] for bond in bonds]
-        columns = _BOND_COLUMNS[self.features]
+        width = _BOND_COLUMNS[self.features]
         pairs = np.array(ends, dtype=np.int32).reshape(-1, 2)  # [bonds, 2]
         both = np.stack([pairs, pairs[:, ::-1]], axis=1).reshape(-1, 2)  # [2 × bonds, 2]
-        attributes = np.array(kinds, dtype=np.uint8).reshape(-1, columns)
+        attributes = np.array(kinds, dtype=np.uint8).reshape(-1, width)
         return Molecule(
             np.array(x, dtype=np.uint8),
             np.ascontiguousarray(both.T),
@@ -364,7 +365,7 @@ class MoleculeReader:
             fingerprint,
             drawing,
             numbers,
-            counts,
+            columns,
             scaffold,
             composition,
         )

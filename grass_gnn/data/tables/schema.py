@@ -354,10 +354,22 @@ def _with_chosen_descriptors(read: ReadRows) -> ReadRows:
     return replace(read, molecules=molecules, schema=schema)
 
 
-def read_known_rows(path: str | Path, schema: TableSchema, task: TaskConfig) -> ReadRows:
-    """Read rows with targets using the schema and task of a trained model."""
+def read_known_rows(
+    path: str | Path,
+    schema: TableSchema,
+    task: TaskConfig,
+    forest: tuple[str, ...] | None = None,
+) -> ReadRows:
+    """Read rows with targets using the schema and task of a trained model.
+
+    Args:
+        path: The table.
+        schema: The schema of the model.
+        task: Its task.
+        forest: Descriptors that its forest needs, if it has one.
+    """
     rows = _cells(open_table(path), schema, None, None)
-    read = _read(rows, schema, task, "", None)
+    read = _read(rows, schema, task, "", None, forest)
     _check_problems(read.rows, "skip", Path(path))
     return read
 
@@ -402,13 +414,18 @@ def _read(
     task: TaskConfig,
     sentence: str,
     workers: int | None,
+    forest: tuple[str, ...] | None = None,
 ) -> ReadRows:
     """Parse the targets, descriptors and molecules of all rows."""
     values, rows = _encode(rows, schema, task)
     molecules: list[Molecule | None] = []
     checked = []
     reader = MoleculeReader(
-        schema.features, identity=True, fingerprints=True, descriptors=schema.rdkit
+        schema.features,
+        identity=True,
+        fingerprints=True,
+        descriptors=schema.rdkit,
+        forest=forest,
     )
     with ReadingPool(reader, workers) as pool:
         found = pool.read(["" if row.problem else row.smiles for row in rows])

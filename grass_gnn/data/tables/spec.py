@@ -39,7 +39,9 @@ class TableSpec:
         descriptors: Numeric columns that are passed to the head along with the graph; ``"rdkit"``
             stands for RDKit's 2D descriptors, which are computed.
         bad_rows: What to do with unusable rows: ``"skip"`` or ``"fail"``.
-        baseline: Also score a random forest on fingerprints and descriptors on the test rows.
+        forest: Average the network with a forest on fingerprints and descriptors; False: predict
+            with the network alone.
+        baseline: Score a forest on the test rows even if it is not averaged with the network.
         from_scratch: Train without the pretrained model that comes with the package.
     """
 
@@ -54,6 +56,7 @@ class TableSpec:
     features: str = "ogb-cip"
     descriptors: tuple[str, ...] = ()
     bad_rows: str = "skip"
+    forest: bool = True
     baseline: bool = False
     from_scratch: bool = False
 

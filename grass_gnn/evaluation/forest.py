@@ -1,0 +1,367 @@
+"""The forest of a run on molecules, whose predictions are averaged with the network's.
+
+A network and a forest on fingerprints make different errors, so that their mean is usually better
+than either. ``train`` fits the forest with scikit-learn (:mod:`grass_gnn.api.forest`); here it is
+plain arrays, which need neither scikit-learn nor pickle.
+
+With the network's share w, its standard deviation s over rewirings, and the standard deviation t
+of the trees, a combined prediction is w · network + (1 − w) · forest, and its variance is that of
+the mixture, w s² + (1 − w) t² + w (1 − w) (network − forest)². Trees vote on classes, so for
+probabilities the term of the trees is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+from torch import Tensor
+
+from grass_gnn.config import Section
+from grass_gnn.data.tables.descriptors import MORGAN_COUNTS
+from grass_gnn.errors import GrassError, first_line
+from grass_gnn.evaluation.protocol import bootstrap
+from grass_gnn.evaluation.trained import Prediction, TrainedModel
+from grass_gnn.files import read_bytes, read_json, write_json, write_whole
+from grass_gnn.tasks import ProbabilityTask, Task
+
+FILE, ARRAYS = "forest.json", "forest.safetensors"
+LARGEST_FILE = 64 << 20  # bytes; trees of the default size take less than 10 MB
+_LARGEST = float(np.finfo(np.float32).max)
+_CHUNK = 512  # rows that are predicted together
+_PRIOR = 10.0  # strength, in rows, with which the shares are drawn towards a half
+_SHARES = np.linspace(0, 1, 41)  # of the network, that are tried for probabilities
+_LEAST = 1e-3  # probability that a forest gives a class; trees often agree on 0
+
+# Type and number of dimensions of each array in the file.
+_ARRAYS = {
+    "feature": (np.int32, 1),
+    "threshold": (np.float32, 1),
+    "child": (np.int32, 1),
+    "value": (np.float32, 2),
+    "roots": (np.int32, 1),
+    "targets": (np.int32, 1),
+    "columns": (np.int32, 1),
+    "median": (np.float32, 1),
+}
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees as arrays; those of all targets one after the other.
+
+    The left child of a node, for values up to the threshold, is the next node. Thresholds are
+    rounded down to float32, which changes no comparison, because the inputs are float32.
+    """
+
+    feature: np.ndarray  # [nodes] input that is compared with the threshold; −1 in leaves
+    threshold: np.ndarray  # [nodes]
+    child: np.ndarray  # [nodes] right child; in leaves, the row of ``value``
+    value: np.ndarray  # [leaves, 1 or classes]
+    roots: np.ndarray  # [trees]
+    targets: np.ndarray  # [trees] target that each tree predicts
+    columns: np.ndarray  # [inputs] which of the columns of molecules are inputs
+    median: np.ndarray  # [inputs] values of columns that are not defined for a molecule
+
+    def votes(self, columns: np.ndarray) -> np.ndarray:
+        """The value of the leaf that each row reaches in each tree [trees, M, 1 or classes]."""
+        parts = [columns[first : first + _CHUNK] for first in range(0, len(columns), _CHUNK)]
+        return np.concatenate(
+            [self._votes(fill(part, self.columns, self.median)) for part in parts], axis=1
+        )
+
+    def _votes(self, inputs: np.ndarray) -> np.ndarray:
+        rows = np.arange(len(inputs))  # [M]
+        node = np.repeat(self.roots[:, None], len(inputs), axis=1)  # [trees, M]
+        while (inner := self.feature[node] >= 0).any():
+            values = inputs[rows, np.where(inner, self.feature[node], 0)]
+            # Children come after their parents (checked when a file is read), so this ends.
+            following = np.where(values <= self.threshold[node], node + 1, self.child[node])
+            node = np.where(inner, following, node)
+        return self.value[self.child[node]]
+
+    def predict(
+        self, columns: np.ndarray, outputs: int, fitted: np.ndarray | None = None
+    ) -> Prediction:
+        """Mean and standard deviation over trees [M, outputs]; NaN where there are no trees.
+
+        Args:
+            columns: All columns of the molecules [M, columns].
+            outputs: Number of outputs of the task.
+            fitted: Which trees were fitted to which rows, and do not predict them [trees, M].
+        """
+        votes = self.votes(columns).astype(np.float64)
+        weight = np.ones(votes.shape[:2]) if fitted is None else (~fitted).astype(np.float64)
+        mean, std = np.full((2, len(columns), outputs), math.nan)
+        for target in np.unique(self.targets):
+            trees = self.targets == target
+            own, share = votes[trees], weight[trees]
+            with np.errstate(invalid="ignore"):
+                share = (share / share.sum(axis=0))[..., None]  # NaN for rows without trees
+            center = (share * own).sum(axis=0)
+            places = slice(None) if own.shape[2] > 1 else slice(target, target + 1)
+            mean[:, places] = center
+            std[:, places] = np.sqrt((share * np.square(own - center)).sum(axis=0))
+        return Prediction(torch.from_numpy(mean), torch.from_numpy(std))
+
+    def check(self, outputs: int) -> bool:
+        """Whether the arrays of a file fit together, and no tree has a cycle."""
+        nodes, inner = len(self.feature), self.feature >= 0
+        place = np.arange(nodes)
+        width = self.value.shape[1]
+        return bool(
+            len(self.threshold) == len(self.child) == nodes
+            and len(self.roots) == len(self.targets)
+            and len(self.columns) == len(self.median)
+            and (width == 1 or width == outputs)
+            and (self.columns >= 0).all()
+            and np.isfinite(self.median).all()
+            and np.isfinite(self.value).all()
+            and (self.feature < len(self.columns)).all()
+            and ((self.child > place + 1) & (self.child < nodes))[inner].all()
+            and ((self.child >= 0) & (self.child < len(self.value)))[~inner].all()
+            and ((self.roots >= 0) & (self.roots < nodes)).all()
+            and ((self.targets >= 0) & (self.targets < outputs)).all()
+        )
+
+
+def fill(columns: np.ndarray, chosen: np.ndarray, median: np.ndarray) -> np.ndarray:
+    """The inputs of trees [M, inputs] float32: some of all columns [M, columns], without gaps."""
+    if chosen.max(initial=-1) >= columns.shape[1]:
+        raise GrassError("The forest belongs to another run: it has other columns.")
+    found = np.clip(columns[:, chosen], -_LARGEST, _LARGEST)
+    return np.where(np.isnan(found), median, found).astype(np.float32)
+
+
+class ForestCard(Section):
+    """``forest.json``: what the forest belongs to, and how it is averaged with the network."""
+
+    model: str  # checksum of the network's weights
+    sha256: str  # checksum of the arrays
+    descriptors: list[str] = Field(max_length=10_000)  # of RDKit, after the Morgan counts
+    columns: int = Field(ge=0)  # descriptors in columns of the table, which come last
+    shares: list[float] = Field(min_length=1, max_length=100_000)  # of the network, per output
+    rows: int = Field(ge=0)  # validation rows that the shares were fitted to
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A forest with the share that the network has in combined predictions."""
+
+    forest: Forest
+    card: ForestCard
+    task: Task
+    # Forest's predictions of the validation rows (each by the trees that were not fitted to it)
+    # and of the test rows.
+    splits: dict[str, Prediction] = field(default_factory=dict)
+
+    @property
+    def descriptors(self) -> list[str]:
+        """RDKit descriptors that the forest needs."""
+        return self.card.descriptors
+
+    def predict(self, columns: np.ndarray) -> Prediction:
+        """The forest's prediction from Morgan counts, descriptors and the table's columns."""
+        expected = MORGAN_COUNTS + len(self.descriptors) + self.card.columns
+        if columns.shape[1] != expected:
+            raise GrassError(f"The forest expects {expected:,} columns, not {columns.shape[1]:,}.")
+        return bounded(self.forest.predict(columns, self.task.outputs), self.task)
+
+    def combine(self, network: Prediction, forest: Prediction) -> Prediction:
+        """The average of two predictions [M, outputs], and the deviation of the mixture."""
+        return mix(network, forest, self.card.shares, self.task)
+
+    def rescore(
+        self, network: dict[str, Any], prediction: Prediction, target: Tensor, split: str
+    ) -> dict[str, Any]:
+        """The scores of a split, after averaging.
+
+        ``"metrics"`` become those of combined predictions; those of the network and the forest
+        are under ``"members"``. What depends on single rewirings stays that of the network.
+
+        Args:
+            network: The network's scores, as in ``results.json``.
+            prediction: The network's predictions.
+            target: The targets.
+            split: ``"val"`` or ``"test"``.
+        """
+        task, forest = self.task, self.splits[split]
+        if len(forest.mean) != len(prediction.mean):
+            raise GrassError(f"The forest was scored on other {split} rows: train again.")
+        both = self.combine(prediction, forest)
+        owner = torch.arange(len(both.mean))
+        return network | {
+            "metrics": {
+                name: (
+                    task.score(both.mean, target, name),
+                    bootstrap(task, both.mean, target, owner, name),
+                )
+                for name in network["metrics"]
+            },
+            "spread_correlation": task.spread_correlation(both.mean, both.std, target),
+            "members": {
+                title: {name: task.score(mean, target, name) for name in network["metrics"]}
+                for title, mean in (("network", prediction.mean), ("forest", forest.mean))
+            },
+        }
+
+    def save(self, folder: Path, data: bytes) -> None:
+        """Write both files into a run folder; ``data`` are the arrays (:func:`forest_bytes`)."""
+        with write_whole(folder / ARRAYS) as temporary:
+            temporary.write_bytes(data)
+        write_json(folder / FILE, self.card.model_dump(mode="json"))
+
+
+def forest_bytes(forest: Forest, splits: dict[str, Prediction]) -> bytes:
+    """Trees and predictions of splits as a safetensors file."""
+    arrays = {name: getattr(forest, name) for name in _ARRAYS}
+    for split, found in splits.items():
+        arrays[f"{split}.mean"] = found.mean.double().numpy()
+        arrays[f"{split}.std"] = found.std.double().numpy()
+    return save_arrays({name: np.ascontiguousarray(value) for name, value in arrays.items()})
+
+
+def _read_card(model: TrainedModel) -> ForestCard | None:
+    """``forest.json`` of a run; None for networks alone."""
+    if model.folder is None or not (model.folder / FILE).is_file():
+        return None
+    path = model.folder / FILE
+    try:
+        card = ForestCard.model_validate(read_json(path))
+    except ValidationError:
+        raise GrassError(f"The file {path} is damaged: it describes no forest.") from None
+    if card.model != model.card.get("weights_sha256"):
+        raise GrassError(
+            f"The forest in {path} belongs to another network: remove the file to predict with "
+            "the network alone."
+        )
+    return card
+
+
+def forest_checksum(model: TrainedModel) -> str | None:
+    """The checksum of the forest of a run, if it has one."""
+    card = _read_card(model)
+    return None if card is None else card.sha256
+
+
+def load_stack(model: TrainedModel, task: Task) -> Stack | None:
+    """The forest of a run; None for networks alone.
+
+    Raises:
+        GrassError: A file is missing or damaged, or belongs to another network.
+    """
+    card = _read_card(model)
+    if card is None or model.folder is None:
+        return None
+    path = model.folder / ARRAYS
+    try:
+        data = read_bytes(path, LARGEST_FILE)
+        if hashlib.sha256(data).hexdigest() != card.sha256:
+            raise GrassError(f"The file {path} is damaged: its checksum differs.")
+        arrays = load_arrays(data)
+        kinds = {name: (arrays[name].dtype, arrays[name].ndim) for name in _ARRAYS}
+        whole = all(kinds[name] == (np.dtype(kind), dim) for name, (kind, dim) in _ARRAYS.items())
+        forest = Forest(**{name: arrays[name] for name in _ARRAYS})
+        splits = {
+            split: Prediction(
+                *(torch.from_numpy(arrays[f"{split}.{part}"]) for part in ("mean", "std"))
+            )
+            for split in ("val", "test")
+            if f"{split}.mean" in arrays
+        }
+    except GrassError:
+        raise
+    except (OSError, SafetensorError, LookupError, ValueError, TypeError) as error:
+        raise GrassError(f"The file {path} is damaged: {first_line(error)}.") from None
+    shapes = {part.shape[1:] for found in splits.values() for part in found}
+    if (
+        not (whole and forest.check(task.outputs))
+        or len(card.shares) != task.outputs
+        or not all(0 <= share <= 1 for share in card.shares)
+        or not shapes <= {(task.outputs,)}
+    ):
+        raise GrassError(f"The file {path} is damaged: its parts do not fit together.")
+    return Stack(forest, card, task, splits)
+
+
+def bounded(forest: Prediction, task: Task) -> Prediction:
+    """Predictions of a forest, with probabilities that are never 0 or 1."""
+    if not task.predicts_probabilities:
+        return forest
+    mean = forest.mean.clamp(min=_LEAST, max=1 - _LEAST)
+    if task.classes:
+        mean = mean / mean.sum(dim=1, keepdim=True)
+    return forest._replace(mean=mean)
+
+
+def mix(network: Prediction, forest: Prediction, shares: list[float], task: Task) -> Prediction:
+    """Combine predictions [M, outputs]; where the forest has none, the network's remain."""
+    share = torch.tensor(shares, dtype=torch.float64)
+    own, other = network.mean.double(), forest.mean.double()
+    gap = own - other
+    variance = share * network.std.double().square() + share * (1 - share) * gap.square()
+    if not task.predicts_probabilities:
+        variance = variance + (1 - share) * forest.std.double().square()
+    known = ~other.isnan()
+    mean = torch.where(known, share * own + (1 - share) * other, own)
+    std = torch.where(known, variance.sqrt(), network.std.double())
+    return Prediction(mean.to(network.mean.dtype), std.to(network.std.dtype))
+
+
+def with_forest(stack: Stack | None, network: Prediction, forest: Prediction | None) -> Prediction:
+    """The combined prediction, or that of the network if it has no forest."""
+    return network if stack is None or forest is None else stack.combine(network, forest)
+
+
+def fit_shares(network: Tensor, forest: Tensor, target: Tensor, task: Task) -> list[float]:
+    """The share of the network, between 0 and 1, for each output.
+
+    For numbers it minimises the squared error, for probabilities the log loss; classes have one
+    share in common. All are drawn towards a half, because there may be only a few dozen rows.
+
+    Args:
+        network: Predictions of the network for validation rows [M, outputs].
+        forest: Predictions of the forest, fitted to other rows [M, outputs].
+        target: Targets in the shape of the task, NaN where one is missing.
+        task: The task.
+    """
+    network, forest = network.double(), forest.double()
+    if isinstance(task, ProbabilityTask) and task.classes:
+        return [_probability_share(task, network, forest, target)] * task.outputs
+    shares = []
+    for place in range(task.outputs):
+        own, other = network[:, place, None], forest[:, place, None]  # [M, 1]
+        true = target.view(len(network), -1)[:, place, None].double()
+        known = ~(true + other).isnan().flatten()
+        if not bool(known.any()):
+            shares.append(1.0 if bool(other.isnan().all()) else 0.5)
+            continue
+        own, other, true = own[known], other[known], true[known]
+        if isinstance(task, ProbabilityTask):
+            shares.append(_probability_share(task, own, other, true))
+            continue
+        gap = own - other
+        size = _PRIOR / len(gap) * gap.square().sum()
+        best = ((gap * (true - other)).sum() + size / 2) / (gap.square().sum() + size)
+        shares.append(float(best.nan_to_num(0.5).clamp(0, 1)))  # NaN where both are the same
+    return shares
+
+
+def _probability_share(
+    task: ProbabilityTask, network: Tensor, forest: Tensor, target: Tensor
+) -> float:
+    losses = [
+        len(target) * task.log_loss(share * network + (1 - share) * forest, target)
+        + _PRIOR * (share - 0.5) ** 2
+        for share in _SHARES.tolist()
+    ]
+    return float(_SHARES[int(np.argmin(losses))])

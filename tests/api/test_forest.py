@@ -1,0 +1,322 @@
+"""The forest beside the network: parity with scikit-learn, honest shares, damaged files."""
+
+import hashlib
+import json
+import math
+import shutil
+
+import numpy
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+from small_tables import TINY, read_csv, some_smiles, write_csv
+
+from grass_gnn import GrassError, load_model
+from grass_gnn.api import forest as fitting
+from grass_gnn.api.calibration import calibrate
+from grass_gnn.api.cross_validation import cross_validate
+from grass_gnn.api.fitting import fit_table
+from grass_gnn.api.forest import describe_baseline, fit_forest
+from grass_gnn.api.prediction import predict_table
+from grass_gnn.cli import main
+from grass_gnn.data.tables.dataset import read_tables
+from grass_gnn.data.tables.spec import TableSpec
+from grass_gnn.evaluation.forest import ARRAYS, FILE, fill, fit_shares, load_stack, mix
+from grass_gnn.evaluation.run import evaluate_run
+from grass_gnn.evaluation.trained import Prediction
+from grass_gnn.tasks import make_task
+from grass_gnn.uncertainty.ensembles import Ensemble
+
+
+@pytest.fixture(autouse=True)
+def few_trees(monkeypatch):
+    monkeypatch.setattr(fitting, "_TREES", 15)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Targets that count atoms, with gaps; every row has at least one."""
+    header = ["smiles", "carbons", "aromatic", "kind", "oxygen", "fluorine", "bulk"]
+    rows = []
+    for number, text in enumerate(some_smiles(80)):
+        carbons = text.upper().count("C") - text.count("Cl")
+        kind = "ring" if "c1" in text else "cage" if "C1" in text else "chain"
+        label = int("O" in text) if number % 5 else ""
+        rows.append([text, carbons, int("c" in text), kind, label, int("F" in text), 10 * carbons])
+    return write_csv(tmp_path_factory.mktemp("forest") / "own.csv", header, rows)
+
+
+@pytest.fixture(scope="module")
+def trained(table, tmp_path_factory):
+    """A run with a forest."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRASS_OPS", "reference")
+        patch.setattr(fitting, "_TREES", 15)
+        fit_table(table, "carbons", folder, settings=TINY, shares=(0.6, 0.2, 0.2))
+    return folder
+
+
+KINDS = [
+    (["carbons"], "mae", 1.5),
+    (["carbons", "bulk"], "mae", 10.0),
+    (["aromatic"], "auc", 0.9),
+    (["kind"], "accuracy", 0.7),
+    (["oxygen", "fluorine"], "ap", 0.7),
+]
+
+
+@pytest.mark.parametrize(("targets", "metric", "bound"), KINDS)
+def test_a_forest_learns_every_kind_of_task(table, targets, metric, bound):
+    data = read_tables(table, TableSpec(tuple(targets)), workers=0)
+    found = fit_forest(data, workers=0).baseline
+    assert metric in found.test
+    assert found.test[metric] <= bound if metric == "mae" else found.test[metric] >= bound
+    assert found.rows == found.drawn_from == len(data.splits["train"]) + len(data.splits["val"])
+    assert f"{found.test[metric]:.4f}" in describe_baseline(found.to_dict(), metric)
+
+
+@pytest.mark.parametrize("targets", [kind[0] for kind in KINDS])
+def test_predictions_are_those_of_scikit_learn(table, targets):
+    data = read_tables(table, TableSpec(tuple(targets)), workers=0)
+    task, rows = make_task(data.task), fitting._Rows(data)
+    train, test = rows.of("train") + rows.of("val"), rows.of("test")
+    found = fit_forest(data, 3, workers=0)
+    inputs = fill(rows.inputs(train + test, 0), found.forest.columns, found.forest.median)
+    x, asked = inputs[: len(train)], inputs[len(train) :]
+    for column in range(task.target_columns):
+        y = numpy.array([float(rows.targets[row].reshape(-1)[column]) for row in train])
+        known = ~numpy.isnan(y)
+        options = {"bootstrap": True, "oob_score": True, "random_state": 3}
+        if task.predicts_probabilities:
+            count = 30 if task.target_columns < 3 else 15
+            forest = ExtraTreesClassifier(count, **options).fit(x[known], y[known])
+            expected = forest.predict_proba(asked)
+            expected = expected if task.classes else expected[:, 1:]
+        else:
+            forest = ExtraTreesRegressor(15, **options).fit(x[known], y[known])
+            expected = forest.predict(asked)[:, None]
+        places = slice(None) if task.classes else slice(column, column + 1)
+        mean = found.splits["test"].mean[:, places].numpy()
+        numpy.testing.assert_allclose(
+            mean,
+            expected.clip(1e-3, 1 - 1e-3) if task.predicts_probabilities else expected,
+            atol=4e-3 if task.predicts_probabilities else 1e-5,
+        )
+        if not task.predicts_probabilities:  # validation rows by trees that have not seen them
+            held = numpy.arange(len(train))[known] >= len(rows.of("train"))
+            own = found.splits["val"].mean[:, column].numpy()[known[len(rows.of("train")) :]]
+            numpy.testing.assert_allclose(own, forest.oob_prediction_[held], atol=1e-5)
+
+
+def test_it_is_reproducible_and_stays_small(table, monkeypatch):
+    data = read_tables(table, TableSpec(("carbons",)), workers=0)
+    first, again = (fit_forest(data, 3, workers=0) for _ in range(2))
+    assert first.baseline.test == again.baseline.test
+    monkeypatch.setattr(fitting, "_MOST_NODES", 3 * first.forest.roots[1])
+    assert 1 <= len(fit_forest(data, 3, workers=0).forest.roots) < 15
+    monkeypatch.setattr(fitting, "_MOST_NUMBERS", 20)
+    monkeypatch.setattr(fitting, "_FEW", 10)
+    limited = fit_forest(data, workers=0)
+    assert limited.baseline.rows == 20
+    assert "20 of 72" in describe_baseline(limited.baseline.to_dict(), "mae")
+    assert torch.isfinite(limited.splits["val"].mean).all()  # also of rows that were not drawn
+    monkeypatch.setattr(fitting, "MOST_ROWS", 2)
+    assert fit_forest(data, workers=0) is None
+
+
+def test_molecules_without_some_descriptors_are_predicted(tmp_path):
+    # Partial charges of metals are undefined; the forest fills gaps.
+    rows = [[text, len(text)] for text in [*some_smiles(30), "[Fe]", "[Na+].[Cl-]", "[U]"]]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "y"], rows)
+    found = fit_forest(read_tables(path, TableSpec(("y",)), workers=0), workers=0)
+    assert math.isfinite(found.baseline.test["mae"])
+    assert torch.isfinite(found.splits["test"].mean).all()
+
+
+def regression(outputs=1):
+    from grass_gnn.config import TaskConfig
+
+    return make_task(TaskConfig(kind="regression", outputs=outputs, loss="l1", metric="mae"))
+
+
+def test_shares_follow_the_better_member_and_stay_between_0_and_1():
+    source = torch.Generator().manual_seed(0)
+    truth = torch.randn(400, 3, generator=source)
+    good, bad = (truth + s * torch.randn(400, 3, generator=source) for s in (0.1, 1.0))
+    network = torch.stack([good[:, 0], bad[:, 1], good[:, 2]], dim=1)
+    forest = torch.stack([bad[:, 0], good[:, 1], good[:, 2].clone()], dim=1)
+    first, second, same = fit_shares(network, forest, truth, regression(3))
+    # The best share of independent errors is 1 / (1 + 0.01) and 0.01 / (1 + 0.01).
+    assert first == pytest.approx(0.99, abs=0.04) and second == pytest.approx(0.01, abs=0.04)
+    assert same == 0.5
+    # Equal members get a half, whatever their size; beyond the better one is not reached.
+    worse = truth + 5.0
+    assert fit_shares(truth + 1.0, worse, truth, regression(3)) == [1.0] * 3
+    few = fit_shares(good[:4, :1], bad[:4, :1], truth[:4, :1], regression())
+    assert 0.5 < few[0] < first  # four rows say little
+
+
+def test_shares_of_probabilities_minimise_the_log_loss(table):
+    data = read_tables(table, TableSpec(("aromatic",)), workers=0)
+    task = make_task(data.task)
+    truth = torch.tensor([0.0, 1.0] * 100)[:, None]
+    sure = torch.where(truth > 0, 0.9, 0.1)
+    assert fit_shares(sure, torch.full_like(sure, 0.5), truth, task)[0] > 0.9
+    assert fit_shares(1 - sure, sure, truth, task)[0] < 0.1
+
+
+def test_the_deviation_is_that_of_the_mixture():
+    task, source = regression(), numpy.random.default_rng(0)
+    network, forest = (
+        Prediction(torch.tensor([[1.0]]), torch.tensor([[0.5]])),
+        Prediction(torch.tensor([[3.0]]), torch.tensor([[1.5]])),
+    )
+    found = mix(network, forest, [0.25], task)
+    drawn = source.random(400_000) < 0.25
+    sample = numpy.where(
+        drawn, source.normal(1, 0.5, len(drawn)), source.normal(3, 1.5, len(drawn))
+    )
+    assert float(found.mean) == pytest.approx(sample.mean(), rel=0.01)
+    assert float(found.std) == pytest.approx(sample.std(), rel=0.01)
+    unknown = Prediction(torch.tensor([[math.nan]]), torch.tensor([[math.nan]]))
+    assert mix(network, unknown, [0.25], task) == network
+
+
+def predictions(folder, table, out, **options):
+    predict_table(load_model(folder), table, out, rewirings=2, deterministic=True, **options)
+    return [float(row["carbons_pred"]) for row in read_csv(out)]
+
+
+def test_predict_averages_network_and_forest(trained, table, tmp_path):
+    alone = tmp_path / "alone"
+    shutil.copytree(trained, alone)
+    (alone / FILE).unlink()
+    both = predictions(trained, table, tmp_path / "both.csv")
+    network = predictions(alone, table, tmp_path / "network.csv")
+    stack = load_stack(load_model(trained), regression())
+    assert load_stack(load_model(alone), regression()) is None
+    share = stack.card.shares[0]
+    rows = fitting._Rows(read_tables(table, TableSpec(("carbons",)), workers=0))
+    forest = stack.predict(rows.inputs(range(len(rows.smiles)), 0)).mean[:, 0].numpy()
+    expected = share * numpy.array(network) + (1 - share) * forest
+    numpy.testing.assert_allclose(both, expected, rtol=1e-4, atol=1e-4)
+    assert not numpy.allclose(both, network, atol=0.01)
+    # The calibration belongs to the average, and is not applied to the network alone.
+    assert read_csv(tmp_path / "both.csv")[0]["carbons_lower"]
+    assert not read_csv(tmp_path / "network.csv")[0]["carbons_lower"]
+
+
+def test_scores_of_train_evaluate_and_files_agree(trained):
+    results = json.loads((trained / "results.json").read_text())
+    for split in ("val", "test"):
+        found = evaluate_run(trained, split=split)[split]
+        value, interval = found["metrics"]["mae"]
+        assert interval[0] <= value <= interval[1]
+        assert results[split]["metrics"]["mae"][0] == pytest.approx(value, abs=1e-3)
+        assert results[split]["members"] == {
+            name: pytest.approx(scores, abs=1e-3) for name, scores in found["members"].items()
+        }
+        rows = read_csv(trained / f"{split}_predictions.csv")
+        errors = [abs(float(row["carbons"]) - float(row["carbons_pred"])) for row in rows]
+        assert numpy.mean(errors) == pytest.approx(value, abs=1e-3)
+    assert results["test"]["members"]["forest"] == pytest.approx(results["baseline"]["test"])
+    assert "members" not in evaluate_run(trained, split="train")["train"]
+
+
+def test_runs_and_folds_are_averaged_each_with_its_forest(trained, table, tmp_path):
+    other = tmp_path / "other"
+    spec = {"settings": TINY, "shares": (0.6, 0.2, 0.2), "split_seed": 0, "seed": 1}
+    fit_table(table, "carbons", other, **spec)
+    found = calibrate(trained, [other], rewirings=2, store=False)
+    assert found.rows == len(read_csv(trained / "val_predictions.csv"))  # the same split
+    models = [load_model(trained), load_model(other)]
+    out = tmp_path / "out.csv"
+    predict_table(models, table, out, rewirings=2, deterministic=True)
+    single = [predictions(run, table, tmp_path / "one.csv") for run in (trained, other)]
+    mean = [float(row["carbons_pred"]) for row in read_csv(out)]
+    numpy.testing.assert_allclose(mean, numpy.mean(single, axis=0), rtol=1e-4, atol=1e-4)
+    folds = cross_validate(table, "carbons", tmp_path / "cv", 2, settings=TINY)
+    assert math.isfinite(folds.baseline["mae"])
+    assert (tmp_path / "cv" / "fold-2" / FILE).is_file()
+    assert (tmp_path / "cv" / "fold-1" / "calibration_ensemble.json").is_file()
+    held = calibrate(trained, data=table, rewirings=2, store=False)
+    assert held.rows == 80
+
+
+def test_the_page_shows_samples_around_the_average(trained):
+    ensemble = Ensemble([load_model(trained)])
+    molecule = ensemble.reader(100, canonical_order=True)("CCOCC")
+    graph, columns = molecule.checked(), ensemble.forest_columns([molecule], [[]])
+    samples = ensemble.samples(graph, 2, columns)
+    found = ensemble.predict([graph], 2, deterministic=True, columns=columns)
+    assert float(samples.mean()) == pytest.approx(float(found.mean), rel=1e-5)
+    with pytest.raises(ValueError, match="columns"):
+        ensemble.predict([graph], 2)
+
+
+def rewrite(folder, **changes):
+    """Change arrays of a forest, with a new checksum."""
+    arrays = load_file(folder / ARRAYS)
+    save_file({**arrays, **{n: f(arrays[n].copy()) for n, f in changes.items()}}, folder / ARRAYS)
+    card = json.loads((folder / FILE).read_text())
+    card["sha256"] = hashlib.sha256((folder / ARRAYS).read_bytes()).hexdigest()
+    (folder / FILE).write_text(json.dumps(card))
+
+
+def put(place, value):
+    def change(array):
+        array[place] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"child": put(0, 0)},  # a cycle
+        {"child": put(0, 10**6)},
+        {"feature": put(0, 10**6)},
+        {"value": put(0, math.nan)},
+        {"roots": put(0, -1)},
+        {"targets": put(0, 1)},
+        {"threshold": lambda a: a[:-1]},
+        {"value": lambda a: a.astype(numpy.float64)},
+        {"val.mean": lambda a: a[:, :0]},
+    ],
+)
+def test_files_that_do_not_fit_together_are_refused(trained, tmp_path, changes):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    rewrite(folder, **changes)
+    with pytest.raises(GrassError):
+        load_stack(load_model(folder), regression())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("shares", [1.5]), ("shares", [0.5, 0.5]), ("model", "0"), ("sha256", "0")]
+)
+def test_a_wrong_card_is_refused(trained, tmp_path, name, value):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    card = json.loads((folder / FILE).read_text())
+    (folder / FILE).write_text(json.dumps({**card, name: value}))
+    with pytest.raises(GrassError):
+        load_stack(load_model(folder), regression())
+
+
+def test_training_shows_all_three_and_can_do_without(table, tmp_path, capsys):
+    settings = [f"--set={name}={value}" for name, value in TINY.items()]
+    command = ["train", str(table), "--target", "carbons", *settings]
+    main([*command, "--out", str(tmp_path / "run")])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("network", "forest", "averaged"))
+    main([*command, "--out", str(tmp_path / "alone"), "--no-forest"])
+    assert not (tmp_path / "alone" / FILE).exists()
+    results = json.loads((tmp_path / "alone" / "results.json").read_text())
+    assert set(results["baseline"]["test"]) == set(results["test"]["metrics"])
+    assert "members" not in results["test"]
+    main([*command, "--out", str(tmp_path / "none"), "--no-forest", "--no-baseline"])
+    assert "baseline" not in json.loads((tmp_path / "none" / "results.json").read_text())
