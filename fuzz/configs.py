@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import tomli_w
 
-from fuzz.harness import Passed, Target, damaged, plain_values
+from fuzz.harness import Passed, Target, damaged, nearby, plain_values
 from grass_gnn.cli.common import parse_settings
 from grass_gnn.config import METRICS, GRASSConfig, preset_names, setting_names
 
@@ -70,6 +71,24 @@ _options = st.lists(
 )
 
 
+# Values as they are written in TOML, to take the place of others.
+_WRITTEN = [b"0", b"1", b"-1", b"7", b"65537", b"9223372036854775808", b"0.5", b"-0.0", b"1e308"]
+_WRITTEN += [b"inf", b"-inf", b"nan", b"true", b"[]", b"[1, -1]", b"[[]]", b'[1, "x"]', b"{a = 1}"]
+_WRITTEN += [b'""', b'"\\u0000"', b"1979-05-27", b"07:32:00", b'"' + b"x" * 300 + b'"', b"0x1F"]
+_WRITTEN += [b'"%s"' % word.encode() for word in _WORDS]
+
+
+def _vary(case: tuple[bytes, list[str]], draw: random.Random) -> Any:
+    """Another value for a setting of the file, or any other change."""
+    lines = case[0].split(b"\n")
+    places = [place for place, line in enumerate(lines) if b" = " in line]
+    if not places or draw.random() < 0.3:
+        return nearby(case, draw)
+    place = draw.choice(places)
+    lines[place] = lines[place].partition(b" = ")[0] + b" = " + draw.choice(_WRITTEN)
+    return b"\n".join(lines), case[1]
+
+
 def _read(case: tuple[bytes, list[str]], folder: Path, past: Passed) -> None:
     data, options = case
     path = folder / "config.toml"
@@ -86,4 +105,4 @@ def _read(case: tuple[bytes, list[str]], folder: Path, past: Passed) -> None:
 
 
 assert "zinc" in preset_names()
-TARGETS = [Target("config TOML", st.tuples(_files, _options), _read)]
+TARGETS = [Target("config TOML", st.tuples(_files, _options), _read, _vary)]

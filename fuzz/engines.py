@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import subprocess
@@ -20,18 +21,28 @@ from fuzz.harness import Tally, Target, attempt, scratch_folder
 _BUFFER = 2048  # bytes that a guided input is drawn from
 
 
-def at_random(target: Target, inputs: int, start: int = 0) -> Tally:
-    """Try a number of inputs drawn by Hypothesis."""
+def at_random(target: Target, inputs: int, start: int = 0, variants: int = 0) -> Tally:
+    """Try a number of inputs drawn by Hypothesis, each followed by some variants of it."""
     tally = Tally()
+    drawn = math.ceil(inputs / (1 + variants))
     with scratch_folder() as folder:
-        _test(target, tally, Path(folder), inputs, start)()
+        _test(target, tally, Path(folder), drawn, start, variants)()
     return tally
 
 
-def _test(target: Target, tally: Tally, folder: Path, inputs: int = 1, start: int = 0) -> Any:
+def _test(
+    target: Target,
+    tally: Tally,
+    folder: Path,
+    drawn: int = 1,
+    start: int = 0,
+    variants: int = 0,
+) -> Any:
+    source = random.Random(start)
+
     @seed(start)
     @settings(
-        max_examples=inputs,
+        max_examples=drawn,
         database=None,
         deadline=None,
         phases=[Phase.generate],
@@ -40,6 +51,8 @@ def _test(target: Target, tally: Tally, folder: Path, inputs: int = 1, start: in
     @given(target.cases)
     def test(case: Any) -> None:
         attempt(target, case, folder, tally)
+        for _ in range(variants):
+            attempt(target, target.vary(case, source), folder, tally)
 
     return test
 

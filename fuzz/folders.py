@@ -160,7 +160,7 @@ def _open_packed(case: Any, folder: Path, past: Passed) -> None:
     start = 8 + int.from_bytes(data[:8], "little")
     for where, byte in values:
         if len(data) > start:
-            data[start + where % (len(data) - start)] = byte
+            data[start + where % (len(data) - start)] = byte % 256
     for file, content in (original | {"train.safetensors": bytes(data)}).items():
         (place / file).write_bytes(content)
     manifest = json.loads(original["manifest.json"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import hypothesis.strategies as st
 import torch
 from torch_geometric.data import Data
 
-from fuzz.harness import Passed, Target, damaged
+from fuzz.harness import Edit, Passed, Target, edited, edits, random_edit
 from fuzz.models import SMALL
 from grass_gnn.api.fitting import choose_config
 from grass_gnn.api.graphs import GraphSpec, infer_graph_task, infer_input, read_graphs, split_graphs
@@ -87,6 +89,33 @@ def _graphs(draw: Any) -> list[Any]:
     return graphs
 
 
+_ODD_VALUES: list[Any] = [None, 1, 2.5, "x", [1, 2], [], ["a"], {}, True]
+_ODD_NUMBERS = [0, 1, 2, -1, 7, 2**40, 0.5, float("nan"), float("inf"), 1e30]
+
+
+def _vary(case: tuple[list[Any], str | None, str | None], draw: random.Random) -> Any:
+    """The same graphs, one of which gets another tensor, a number in it, or an odd value."""
+    graphs = [copy.copy(graph) for graph in case[0]]
+    place = draw.randrange(len(graphs))
+    if not isinstance(graphs[place], Data):
+        return case
+    key, kind = draw.choice(_KEYS), draw.randrange(4)
+    value: Any
+    old = graphs[place].get(key)
+    if kind == 0:
+        value = copy.deepcopy(draw.choice(_ODD_VALUES))
+    elif kind == 1 or not isinstance(old, torch.Tensor) or old.numel() == 0:
+        shape = [draw.randrange(4) for _ in range(draw.randrange(4))]
+        value = torch.full(shape, draw.choice(_ODD_NUMBERS)).to(draw.choice(_TYPES + _ODD))
+    elif kind == 2:
+        value = old[: draw.randrange(len(old) + 1)] if old.dim() else old[None]
+    else:
+        value = old.clone()
+        value.view(-1)[draw.randrange(value.numel())] = draw.choice([0, 1, -1, 3, 7, 2**30])
+    graphs[place][key] = value
+    return graphs, *case[1:]
+
+
 def _fit(case: tuple[list[Any], str | None, str | None], folder: Path, past: Passed) -> None:
     """Everything ``fit_graphs`` does except training."""
     graphs, level, task = case
@@ -107,9 +136,17 @@ def _saved(graphs: list[Any]) -> bytes:
     return file.getvalue()
 
 
-def _read(case: bytes, folder: Path, past: Passed) -> None:
+def _vary_file(case: tuple[list[Any], list[Edit]], draw: random.Random) -> Any:
+    """Mostly another graph: a changed byte hardly ever passes the checksums of the archive."""
+    graphs, edits = case
+    if draw.random() < 0.7:
+        return _vary((graphs, None, None), draw)[0], edits
+    return graphs, [*edits, random_edit(draw)]
+
+
+def _read(case: tuple[list[Any], list[Edit]], folder: Path, past: Passed) -> None:
     path = folder / "graphs.pt"
-    path.write_bytes(case)
+    path.write_bytes(edited(_saved(case[0]), case[1]))
     for graph in read_graphs(path):
         past()
         check_sizes([graph])
@@ -124,6 +161,7 @@ TARGETS = [
             st.sampled_from([None, None, None, "regression", "binary", "classification", "x"]),
         ),
         _fit,
+        _vary,
     ),
-    Target("files of PyG graphs", damaged(_graphs().map(_saved), 0.4), _read),
+    Target("files of PyG graphs", st.tuples(_graphs(), edits(0.4)), _read, _vary_file),
 ]

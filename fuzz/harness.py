@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import random
 import resource
 import signal
 import tempfile
@@ -27,11 +29,21 @@ Passed = Callable[[], None]  # called when an input has passed the first check o
 
 @dataclass(frozen=True)
 class Target:
-    """A reader of untrusted input."""
+    """A reader of untrusted input.
+
+    Args:
+        name: What is read.
+        cases: Inputs for Hypothesis to draw from.
+        run: Reads an input; it gets the case, a folder to write to, and ``Passed``.
+        vary: Changes a drawn input a little; this takes microseconds, drawing milliseconds.
+    """
 
     name: str
     cases: st.SearchStrategy[Any]
-    run: Callable[[Any, Path, Passed], None]  # a case, a folder to write to, and Passed
+    run: Callable[[Any, Path, Passed], None]
+    vary: Callable[[Any, random.Random], Any] = field(
+        default_factory=lambda: lambda case, draw: nearby(case, draw)
+    )
 
 
 @dataclass
@@ -111,6 +123,7 @@ def scratch_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
 
 
+Edit = tuple[int, int, bytes]  # a place, how many bytes to remove there, and others to insert
 _BITS = [b"", b"\n", b"\r", b"\0", b"\xff", b'"', b"'", b",", b";", b"\t", b"=", b"[", b"{", b"}"]
 _BITS += [
     b"-",
@@ -130,16 +143,59 @@ _EDITS = st.lists(
 
 def damaged(data: st.SearchStrategy[bytes], share: float = 0.35) -> st.SearchStrategy[bytes]:
     """Files, some of them with a few bytes removed or inserted."""
+    return st.builds(edited, data, edits(share))
+
+
+def edits(share: float) -> st.SearchStrategy[list[Edit]]:
+    """A few changes of a file, or none."""
     some = round(20 * share)
     chosen = st.sampled_from([False] * (20 - some) + [True] * some)
-    return st.builds(_edit, data, chosen.flatmap(lambda edit: _EDITS if edit else st.just([])))
+    return chosen.flatmap(lambda edit: _EDITS if edit else st.just([]))
 
 
-def _edit(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
-    for place, removed, put in edits:
+def random_edit(draw: random.Random) -> Edit:
+    """One change of a file."""
+    return draw.randrange(1 << 14), draw.randrange(4), draw.choice(_BITS)
+
+
+def edited(data: bytes, changes: list[Edit]) -> bytes:
+    """A file after some changes."""
+    for place, removed, put in changes:
         start = place % (len(data) + 1)
         data = data[:start] + put + data[start + removed :]
     return data
+
+
+def nearby(case: Any, draw: random.Random) -> Any:
+    """The same case with one of its parts changed: some bytes of a file, or a whole number.
+
+    Texts, options and everything of another class stay as they are.
+    """
+    if isinstance(case, bytes):
+        return edited(case, [random_edit(draw) for _ in range(draw.choice([1, 1, 1, 2]))])
+    if isinstance(case, int) and not isinstance(case, bool):
+        return draw.choice([abs(case - 1), case + 1, draw.randrange(10), draw.randrange(500)])
+    if isinstance(case, tuple | list):
+        places = [place for place, part in enumerate(case) if _can_vary(part)]
+        if not places:
+            return case
+        place = draw.choice(places)
+        parts = list(case)
+        parts[place] = nearby(parts[place], draw)
+        return type(case)(parts)
+    if dataclasses.is_dataclass(case) and not isinstance(case, type):
+        names = [f.name for f in dataclasses.fields(case) if _can_vary(getattr(case, f.name))]
+        if not names:
+            return case
+        name = draw.choice(names)
+        return dataclasses.replace(case, **{name: nearby(getattr(case, name), draw)})
+    return case
+
+
+def _can_vary(case: Any) -> bool:
+    if isinstance(case, bytes | int) and not isinstance(case, bool):
+        return True
+    return isinstance(case, tuple | list) and any(map(_can_vary, case))
 
 
 def plain_values(depth: int = 2) -> st.SearchStrategy[Any]:

@@ -7,10 +7,10 @@ import io
 import os
 import pickle
 import random
+import socket
 import struct
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import hypothesis.strategies as st
 
@@ -25,6 +25,8 @@ from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import load_model
 from grass_gnn.files import read_json
+from grass_gnn.uncertainty.calibration import find_calibration
+from grass_gnn.uncertainty.ensembles import Ensemble
 
 
 def _random_graph(size: int, extra: int, seed: int) -> structures.Edges:
@@ -120,14 +122,27 @@ def _read_nested(case: tuple[bytes, bytes], folder: Path, past: Passed) -> None:
     GRASSConfig.from_toml(folder / "x.toml")
 
 
-def _parquet(words: list[str], rows: int, compression: str) -> bytes:
+@lru_cache(maxsize=100)
+def _parquet(words: tuple[str, ...], rows: int, compression: str, kind: str) -> bytes:
+    """A column of repeated words, and another one of a kind that is expanded when it is read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     places = pa.array([place % len(words) for place in range(rows)])
+    columns = {"smiles": pa.DictionaryArray.from_arrays(places, pa.array(words))}
+    if kind == "list":
+        columns["other"] = pa.array([[0] * len(words[0])] * min(rows, 5), pa.list_(pa.int8()))
+    elif kind == "structure":
+        columns["other"] = pa.array([{"a": words[0]}] * min(rows, 5))
+    elif kind == "fixed":
+        columns["other"] = pa.array([words[0].encode()] * min(rows, 5), pa.binary(len(words[0])))
+    else:
+        columns["other"] = pa.array([words[0]] * min(rows, 5))
+    columns["smiles"] = columns["smiles"][: len(columns["other"])] if kind else columns["smiles"]
+    if not kind:
+        del columns["other"]
     file = io.BytesIO()
-    table = pa.table({"smiles": pa.DictionaryArray.from_arrays(places, pa.array(words))})
-    pq.write_table(table, file, compression=compression)
+    pq.write_table(pa.table(columns), file, compression=compression, use_dictionary=kind != "plain")
     return file.getvalue()
 
 
@@ -137,9 +152,15 @@ _words = st.lists(
     ),
     min_size=1,
     max_size=2,
-)
+).map(tuple)
 _dictionaries = damaged(
-    st.builds(_parquet, _words, st.sampled_from([1, 50, 100]), st.sampled_from(["zstd", "snappy"]))
+    st.builds(
+        _parquet,
+        _words,
+        st.sampled_from([1, 50, 100]),
+        st.sampled_from(["zstd", "snappy"]),
+        st.sampled_from(["", "", "", "plain", "list", "structure", "fixed"]),
+    )
 )
 
 
@@ -180,8 +201,13 @@ def _read_pickle(case: bytes, folder: Path, past: Passed) -> None:
             raise GrassError(f"It cannot be read ({type(error).__name__}).") from None
 
 
-_names = st.sampled_from(["config.json", "weights.safetensors", "similarity.safetensors"])
-_kinds = st.sampled_from(["pipe", "device", "folder", "nothing", "loop", "sparse"])
+_names = st.sampled_from(
+    [f"{name}.safetensors" for name in ("weights", "similarity", "neighbours")]
+    + [f"{name}.json" for name in ("config", "calibration", "domain")]
+)
+_kinds = st.sampled_from(
+    ["pipe", "device", "random", "socket", "folder", "nothing", "nowhere", "loop", "sparse"]
+)
 
 
 def _open_special(case: tuple[str, str], folder: Path, past: Passed) -> None:
@@ -197,6 +223,13 @@ def _open_special(case: tuple[str, str], folder: Path, past: Passed) -> None:
             os.mkfifo(path)
         elif kind == "device":
             path.symlink_to("/dev/zero")
+        elif kind == "random":
+            path.symlink_to("/dev/urandom")
+        elif kind == "socket":
+            with socket.socket(socket.AF_UNIX) as one:
+                one.bind(str(path))
+        elif kind == "nowhere":
+            path.symlink_to(folder / "not there")
         elif kind == "folder":
             path.mkdir()
         elif kind == "loop":
@@ -204,10 +237,14 @@ def _open_special(case: tuple[str, str], folder: Path, past: Passed) -> None:
         elif kind == "sparse":
             with path.open("wb") as file:
                 file.truncate(1 << 36)
-        model: Any = load_model(run)
-        from grass_gnn.uncertainty.ensembles import Ensemble
-
-        assert Ensemble([model]).similarity is None, "a file that is not one was read"
+        model = load_model(run)
+        ensemble = Ensemble([model], find_calibration([model])[0])
+        read = {
+            "similarity": ensemble.similarity,
+            "domain": ensemble.domain,
+            "neighbours": ensemble.reference,
+        }
+        assert read.get(name.partition(".")[0]) is None, "a file that is not one was read"
     finally:
         if path.is_dir() and not path.is_symlink():
             path.rmdir()
@@ -223,7 +260,7 @@ TARGETS = [
         st.tuples(_json.map(str.encode), damaged(_toml.map(str.encode), 0.1)),
         _read_nested,
     ),
-    Target("Parquet dictionaries", _dictionaries, _read_dictionary),
+    Target("Parquet expansion", _dictionaries, _read_dictionary),
     Target("pickles", _pickles, _read_pickle),
     Target("special files", st.tuples(_names, _kinds), _open_special),
 ]

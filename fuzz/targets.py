@@ -1,11 +1,12 @@
 """All targets by name."""
 
-from fuzz import configs, folders, graphs, hostile, requests, tables
+from fuzz import configs, folders, formats, graphs, hostile, requests, tables
 
 TARGETS = {
     target.name: target
     for target in (
         *tables.TARGETS,
+        *formats.TARGETS,
         *configs.TARGETS,
         *folders.TARGETS,
         *graphs.TARGETS,

@@ -1,18 +1,27 @@
 """Errors that users can fix. The command line shows the message instead of a traceback."""
 
+import re
+
 LONGEST_MESSAGE = 2000  # characters
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+def _harmless(found: re.Match[str]) -> str:
+    return " " if found[0].isspace() else found[0].encode("unicode_escape").decode("ascii")
 
 
 class GrassError(ValueError):
     """An error that the user can fix; the message is one sentence that names the problem.
 
     The command line prints the message alone (a traceback only with ``--debug``). Subclasses tell
-    programs what kind of error it is. Very long messages are shortened, since parts of them may
-    come from a file.
+    programs what kind of error it is. Parts of a message may come from a file, such as the name of
+    a column: very long messages are shortened, line breaks become spaces, and other control
+    characters, which could make a terminal show something else, are written as ``\\x1b``.
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(shortened(str(message), LONGEST_MESSAGE))
+        text = shortened(str(message).strip(), LONGEST_MESSAGE)
+        super().__init__(_CONTROL.sub(_harmless, text))
 
 
 class ConfigError(GrassError):

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
 
+from anyio import to_thread
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import ValidationError
 from starlette.applications import Starlette
@@ -16,11 +17,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from grass_gnn.errors import GrassError, is_out_of_memory
-from grass_gnn.serve.limits import Page, Refused, Turns, read_body, refusal
+from grass_gnn.serve.limits import Page, Refused, Turns, client_of, read_body, refusal
 from grass_gnn.serve.molecules import MoleculeView
 from grass_gnn.serve.views import View
-
-_CHUNK = 16  # rows predicted together; other requests are handled in between
 
 
 def make_app(view: View, title: str, card: Sequence[tuple[str, str]], host: str) -> Page:
@@ -99,21 +98,25 @@ class _Site:
             raise GrassError(f"The request is not valid ({where}).") from None
         if asked.rewiring is not None and asked.rewiring >= self.view.rewirings:
             raise GrassError(f"There are only {self.view.rewirings} rewirings.")
-        async with self.turns.admitted():
-            return JSONResponse(await self.turns.work(self.view.look, asked))
+        client = client_of(request)
+        async with self.turns.admitted(client):
+            return JSONResponse(await self.turns.work(client, self.view.look, asked))
 
     async def _predict(self, request: Request) -> Response:
         assert isinstance(self.view, MoleculeView)
         body = await read_body(request, self.view.limits)
-        async with self.turns.admitted():
+        client = client_of(request)
+        async with self.turns.admitted(client):
             is_table = request.query_params.get("as") == "table"
-            sheet = await self.turns.work(self.view.read, body, is_table)
+            sheet = await to_thread.run_sync(self.view.read, body, is_table)
             answers: list[Any] = []
-            for start in range(0, len(sheet.rows), _CHUNK):
+            while (start := len(answers)) < len(sheet.rows):
                 if await request.is_disconnected():
                     raise Refused(499, "The client closed the connection.")
-                answers += await self.turns.work(self.view.answer, sheet, start, start + _CHUNK)
-            return JSONResponse(self.view.show(sheet, answers))
+                stop = sheet.chunk_end(start)
+                answers += await self.turns.work(client, self.view.answer, sheet, start, stop)
+            shown = await to_thread.run_sync(self.view.show, sheet, answers)
+            return JSONResponse(shown)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

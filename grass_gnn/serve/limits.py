@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Limits:
     atoms: int = 300  # of a molecule
     nodes: int = 400  # of a graph to draw
     questions: int = 240  # requests per minute and client
-    waiting: int = 8  # requests in progress or in the queue
+    waiting: int = 8  # requests in progress or in the queue; half of them from one client
     body_seconds: float = 20.0  # for the body of a request to arrive
 
 
@@ -107,7 +107,7 @@ class Page:
             return None
         if request.headers.get("origin") not in (f"http://{host}", f"https://{host}"):
             return refusal(403, "Requests are accepted from this page only.")
-        return self._refuse_frequent(request.client.host if request.client else "")
+        return self._refuse_frequent(client_of(request))
 
     def _refuse_frequent(self, client: str) -> JSONResponse | None:
         most, now = self.limits.questions, time.monotonic()
@@ -131,6 +131,11 @@ class Page:
         except ValueError:
             return False
         return self._everywhere or address.is_loopback  # an address cannot be rebound
+
+
+def client_of(request: Request) -> str:
+    """The address that a request comes from."""
+    return request.client.host if request.client else ""
 
 
 def is_loopback(host: str) -> bool:
@@ -160,30 +165,66 @@ async def read_body(request: Request, limits: Limits) -> bytes:
 class Turns:
     """Runs functions in a thread, one at a time: each can use all cores, and memory is bounded.
 
+    Clients take turns, so that one with many or long requests does not keep the others waiting.
+
     Args:
-        waiting: Maximum number of requests in progress or in the queue; others are refused.
+        waiting: Maximum number of requests in progress or in the queue; others are refused. One
+            client may have half of them.
     """
 
     def __init__(self, waiting: int) -> None:
-        self._waiting, self._inside = waiting, 0
-        self._lock, self._closing = asyncio.Lock(), asyncio.Event()
+        self._waiting, self._inside = waiting, Counter[str]()
+        self._busy, self._closing = False, asyncio.Event()
+        # Those who wait, by client; the first client is next, and is the last one after its turn.
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
-    async def admitted(self) -> AsyncIterator[None]:
-        """Admit a request, unless too many are waiting."""
-        if self._inside >= self._waiting:
+    async def admitted(self, client: str = "") -> AsyncIterator[None]:
+        """Admit a request of a client, unless too many are waiting."""
+        if self._inside.total() >= self._waiting or self._inside[client] >= self._waiting / 2:
             raise Refused(503, "The model is busy with other requests: try again in a moment.")
-        self._inside += 1
+        self._inside[client] += 1
         try:
             yield
         finally:
-            self._inside -= 1
+            self._inside[client] -= 1
+            self._inside += Counter()  # forget clients without requests
 
-    async def work(self, function: Callable[..., Answer], *arguments: object) -> Answer:
-        """Call a function when it is its turn, without blocking the event loop."""
-        async with self._lock:
+    async def work(
+        self, client: str, function: Callable[..., Answer], *arguments: object
+    ) -> Answer:
+        """Call a function when it is the turn of a client, without blocking the event loop."""
+        await self._wait(client)
+        try:
             # A cancelled request does not wait for its thread: this is how the server stops.
             return await to_thread.run_sync(function, *arguments, abandon_on_cancel=True)
+        finally:
+            self._next()
+
+    async def _wait(self, client: str) -> None:
+        if not self._busy:
+            self._busy = True
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(client, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # its turn came in the same moment
+                self._next()
+            raise
+
+    def _next(self) -> None:
+        while self._queues:
+            client = next(iter(self._queues))
+            queue = self._queues.pop(client)
+            turn = queue.popleft()
+            if queue:
+                self._queues[client] = queue
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._busy = False
 
     def close(self) -> None:
         """Refuse the requests in progress: the server is about to stop."""

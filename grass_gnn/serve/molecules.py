@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,7 @@ from grass_gnn.api.prediction import Answer, answer_rows
 from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.files import Row, guard, open_table, shorten
 from grass_gnn.data.tables.molecules import Molecule
-from grass_gnn.data.tables.reading import ReadingPool
+from grass_gnn.data.tables.reading import LostMolecule, ReadingPool
 from grass_gnn.data.tables.schema import TableSchema, find_molecules, parse_descriptors
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.explain import explain_packed, molecule_svg, plain_molecule_svg
@@ -28,6 +28,8 @@ from grass_gnn.serve.values import attention_facts, picture, show
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Ensemble
 
+# Rows predicted together, and about how many characters; other clients have their turn in between.
+_CHUNK, _CHUNK_LENGTH = 16, 2000
 SCALE = 0.5  # attention of a bond in the deepest colour, the same for all molecules on the page
 _LINE = re.compile(r"(\S+(?:\s+\|[^|]*\|)?)(.*)", re.DOTALL)  # a SMILES, and a name
 _COMPRESSED = (b"\x1f\x8b", b"PAR1", b"PK\x03\x04")  # gzip, Parquet, Excel
@@ -42,6 +44,7 @@ class Sheet:
     smiles: int
     descriptors: list[int]
     name: int | None  # a column that names the molecules, if there is one
+    lost: list[str] = field(default_factory=list)  # why molecules that stalled RDKit were not read
 
     @classmethod
     def read(cls, body: bytes, is_table: bool, schema: TableSchema, most: int) -> Sheet:
@@ -90,6 +93,14 @@ class Sheet:
         name = next((place for place in range(len(columns)) if place not in used), None)
         return cls(columns, rows, smiles, descriptors, name)
 
+    def chunk_end(self, start: int) -> int:
+        """End of the rows to predict together from ``start`` on: fewer if the SMILES are long."""
+        stop, length = start, 0
+        while stop < min(start + _CHUNK, len(self.rows)) and length < _CHUNK_LENGTH:
+            length += len(self.rows[stop].cells[self.smiles])
+            stop += 1
+        return stop
+
 
 def _smiles_column(columns: list[str], schema: TableSchema) -> int | None:
     if schema.smiles in columns:
@@ -119,6 +130,8 @@ def _table_rows(text: str, most: int) -> tuple[list[str], list[Row]]:
             raise GrassError(str(error).replace(f"The file {path}", "The table")) from None
 
 
+_MOST_LOST = 3  # molecules of a table that may crash or stall RDKit
+_NOT_READ = "not read, because RDKit crashed or stalled on molecules above: remove those"
 _SHOWN_TEXT = 300  # characters of a cell that the page shows
 
 
@@ -156,7 +169,7 @@ class MoleculeView:
         self.names = self.task.output_names(self.schema.targets, self.schema.classes)
         # Molecules are parsed and drawn in a worker process, so that a crash of RDKit ends only it.
         reader = self.ensemble.reader(limits.atoms, canonical_order=True)
-        self._pool = ReadingPool(reader, workers=1)
+        self._pool = ReadingPool(reader, workers=1, after_loss=_NOT_READ)
         self._drawing_pool = ReadingPool(replace(reader, drawings=True), workers=1)
 
     def close(self) -> None:
@@ -165,17 +178,30 @@ class MoleculeView:
         self._drawing_pool.close()
 
     def warm_up(self) -> None:
-        """Draw one molecule, to speed up the first request."""
+        """Predict and draw one molecule: the first request need not wait for processes to start."""
+        reading = self._pool.read(["CCO"])
         self.look(MoleculeQuestion(smiles="CCO", descriptors=["0"] * len(self.schema.descriptors)))
+        list(reading)
 
     def read(self, body: bytes, is_table: bool) -> Sheet:
         """The rows of a table, or lines with a SMILES each."""
         return Sheet.read(body, is_table, self.schema, self.limits.rows)
 
     def answer(self, sheet: Sheet, start: int, stop: int) -> list[Answer]:
-        """Predictions for the rows from ``start`` to ``stop``."""
+        """Predictions for the rows from ``start`` to ``stop``, or for the first of them.
+
+        A molecule that stalls RDKit keeps other clients waiting, so the rows end with it; after a
+        few of them, the rest of the table is not read.
+        """
         rows = sheet.rows[start:stop]
-        found = self._pool.read(["" if r.problem else r.cells[sheet.smiles] for r in rows])
+        found: list[Molecule | str] = [_NOT_READ] * len(rows)
+        if len(sheet.lost) < _MOST_LOST:
+            texts = ["" if r.problem else r.cells[sheet.smiles] for r in rows]
+            found = list(self._pool.read(texts))
+            ends = [place for place, one in enumerate(found, 1) if isinstance(one, LostMolecule)]
+            if ends:
+                rows, found = rows[: ends[0]], found[: ends[0]]
+                sheet.lost.append(str(found[-1]))
         return answer_rows(
             rows, found, sheet.descriptors, self.ensemble, self.rewirings, deterministic=True
         )

@@ -16,6 +16,7 @@ from grass_gnn.errors import GrassError, first_line
 from grass_gnn.serve.limits import Page
 
 REQUEST_SECONDS = 5.0  # for the headers of a request to arrive
+ANSWER_SECONDS = 30.0  # for a client to read what does not fit into the buffers of its answer
 WAITING_CONNECTIONS = 32  # clients that have not sent a whole request yet
 
 
@@ -56,7 +57,7 @@ class Address:
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, closed when a client takes too long to send a request.
+    """uvicorn's connection, closed when a client is too slow to send a request or read an answer.
 
     uvicorn only has a time-out for idle connections after their first response. The number of
     connections without a complete request is limited as well: beyond the limit, the oldest
@@ -65,6 +66,7 @@ class Connection(H11Protocol):
     """
 
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _since = 0.0  # when waiting for the client began
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -92,11 +94,23 @@ class Connection(H11Protocol):
         self._since = self.loop.time()
         self._watch()
 
+    def pause_writing(self) -> None:
+        """The client does not read its answer: wait for a while."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(ANSWER_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read most of its answer."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the time-out."""
+        """Cancel the time-outs."""
         super().connection_lost(exc)
-        if self._deadline is not None:
-            self._deadline.cancel()
+        for timer in (self._deadline, self._unread):
+            if timer is not None:
+                timer.cancel()
 
     @property
     def _is_waiting(self) -> bool:

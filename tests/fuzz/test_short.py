@@ -17,7 +17,7 @@ INPUTS = {
     "packed files": 100,
     "SMILES structures": 40,
     "nested JSON and TOML": 40,
-    "Parquet dictionaries": 30,
+    "Parquet expansion": 30,
     "special files": 15,
 }
 

@@ -117,6 +117,12 @@ def test_messages_are_short_and_can_be_printed():
     assert "\\ud800" in str(GrassError("the target \ud800"))
 
 
+def test_messages_are_one_line_and_send_no_commands_to_a_terminal():
+    """Names of columns and files may contain anything."""
+    text = str(GrassError("There is no column 'a\r\nError: b\x1b[2J\u2028c\x9b1m'."))
+    assert text.isprintable() and "\\x1b" in text
+
+
 def test_bytes_that_are_not_text(tmp_path):
     (tmp_path / "x").write_bytes(b"\xff\xfe")
     with pytest.raises(GrassError, match="damaged"):

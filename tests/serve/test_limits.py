@@ -65,14 +65,15 @@ def test_one_piece_of_work_at_a_time_and_few_that_wait():
         with lock:
             inside.pop()
 
-    async def ask(turns):
-        async with turns.admitted():
-            await turns.work(work)
+    async def ask(turns, client):
+        async with turns.admitted(client):
+            await turns.work(client, work)
 
     async def main():
         turns = Turns(waiting=3)
-        found = await asyncio.gather(*(ask(turns) for _ in range(5)), return_exceptions=True)
-        await ask(turns)  # there is room again
+        asked = (ask(turns, client) for client in "abcde")
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        await ask(turns, "a")  # there is room again
         return found
 
     found = asyncio.run(main())
@@ -80,6 +81,31 @@ def test_one_piece_of_work_at_a_time_and_few_that_wait():
     assert len(refused) == 2
     assert all(isinstance(one, Refused) and one.status == 503 for one in refused)
     assert max(most) == 1 and len(most) == 4
+
+
+def test_one_client_has_half_of_the_places_and_every_second_turn():
+    order = []
+
+    async def ask(turns, client, pieces):
+        async with turns.admitted(client):
+            for _ in range(pieces):
+                await turns.work(client, order.append, client)
+
+    async def main():
+        turns = Turns(waiting=4)
+        greedy = [asyncio.ensure_future(ask(turns, "greedy", 10)) for _ in range(3)]
+        await asyncio.sleep(0)
+        cancelled = asyncio.ensure_future(ask(turns, "gone", 1))
+        await asyncio.sleep(0)
+        cancelled.cancel()  # while it waits
+        await ask(turns, "other", 2)
+        return await asyncio.gather(*greedy, return_exceptions=True)
+
+    found = asyncio.run(main())
+    assert [isinstance(one, Refused) for one in found] == [False, False, True]
+    assert order.count("greedy") == 20
+    first, second = (place for place, client in enumerate(order) if client == "other")
+    assert first <= 4 and second <= first + 3  # not after all twenty
 
 
 @pytest.mark.parametrize(

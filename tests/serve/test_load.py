@@ -2,13 +2,22 @@
 
 import contextlib
 import os
+import socket
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from serving import HEADERS, Served
+import uvicorn
+from serving import HEADERS, Served, page_of
 
 from fuzz import structures
+from grass_gnn.data.tables.molecules import MoleculeReader
+from grass_gnn.data.tables.reading import LostMolecule, ReadingPool
+from grass_gnn.serve import server
+from grass_gnn.serve.limits import Limits
+from grass_gnn.serve.views import open_view
+from grass_gnn.uncertainty.ensembles import load_models
 
 
 @pytest.fixture
@@ -66,6 +75,71 @@ def test_requests_in_progress_are_refused_when_the_server_stops(served):
         answer = stalled.recv(10_000).decode()
     assert answer.startswith("HTTP/1.1 503") and "shutting down" in answer
     assert "Traceback" not in said
+
+
+def test_clients_that_do_not_read_their_answers_are_disconnected(run, monkeypatch):
+    """Their answers fill the buffers; without a time-out they could take all connections."""
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 1.0)
+    page = page_of([run], Limits(), 1)
+    config = uvicorn.Config(page, http=server.Connection, log_level="critical")
+    address = server.Address.bind("127.0.0.1", 0)
+    running = uvicorn.Server(config)
+    arguments = {"sockets": [address.listener]}
+    thread = threading.Thread(target=running.run, kwargs=arguments, daemon=True)
+    thread.start()
+    port = address.listener.getsockname()[1]
+    body = "\n".join(["C" * 21_000] * 90)
+    head = HEADERS.format(port=port) + f"Content-Length: {len(body)}\r\n\r\n"
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port))
+        client.sendall((head + body).encode())
+        until = time.monotonic() + 60 * patience()
+        while not running.server_state.connections and time.monotonic() < until:
+            time.sleep(0.05)
+        assert running.server_state.connections
+        while running.server_state.connections and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not running.server_state.connections
+    running.should_exit = True
+    thread.join()
+
+
+def test_molecules_that_stall_rdkit_let_others_have_their_turn(run, monkeypatch):
+    """Rows after such a molecule are read in a later turn; after three of them, no more."""
+    monkeypatch.setattr(ReadingPool, "_start", lambda pool: pytest.fail("no process is needed"))
+    view = open_view(load_models([run]), 1, Limits())
+    reader = MoleculeReader(view.schema.features, fingerprints=True)
+
+    def read(texts):
+        found, lost = [], False
+        for text in texts:
+            found.append("not sent" if lost else reader.try_read(text))
+            if text == "CC" and not lost:
+                found[-1], lost = LostMolecule("too slow"), True
+        return iter(found)
+
+    monkeypatch.setattr(view._pool, "read", read)
+    sheet = view.read(b"C\nCC\nCCC\nCC\nCC\nCCCC\nCC\nC", False)
+    answers, turns = [], []
+    while len(answers) < len(sheet.rows):
+        turns.append(len(answers))
+        answers += view.answer(sheet, len(answers), sheet.chunk_end(len(answers)))
+    view.close()
+    assert turns == [0, 2, 4, 5]
+    errors = [answer.cells[-1] for answer in answers]
+    assert [bool(error) for error in errors] == [False, True, False, True, True, True, True, True]
+    assert errors[1] == "too slow" and errors[5:] == [errors[5]] * 3 and "not read" in errors[5]
+
+
+def test_long_molecules_are_predicted_in_small_groups(run):
+    view = open_view(load_models([run]), 1, Limits())
+    sheet = view.read("\n".join(["C" * 1500] * 3 + ["CC"] * 40).encode(), False)
+    view.close()
+    ends = [0]
+    while ends[-1] < len(sheet.rows):
+        ends.append(sheet.chunk_end(ends[-1]))
+    assert ends == [0, 2, 18, 34, 43]
 
 
 @pytest.mark.parametrize("name", structures.HARD)

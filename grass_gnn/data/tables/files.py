@@ -46,6 +46,7 @@ _LONGEST_LINE = 1 << 25  # characters
 # Maximum decompressed size in bytes, or as a multiple of the compressed size.
 _LARGEST_UNPACKED, _LARGEST_RATIO = 1 << 30, 100
 _LONGEST_CELL = 1 << 20  # characters of a Parquet cell
+_LARGEST_PARQUET = 1 << 26  # decompressed bytes: a column of a row group is in memory at once
 
 
 def open_text(path: Path) -> io.TextIOWrapper:
@@ -138,7 +139,7 @@ def split_cells(text: str, delimiter: str) -> list[str] | None:
     return next(csv.reader([text], delimiter=delimiter), [])
 
 
-_TEXT_TYPES = ("string", "large_string", "binary", "large_binary")
+_TEXT_TYPES = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
 _TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 OTHER_ENDINGS = (".xlsx", ".xlsm", ".sdf", ".sd", ".mol", ".smi", ".smiles", ".ism")
 TABLE_ENDINGS = (
@@ -159,7 +160,7 @@ except ImportError:  # an error is raised when a Parquet file is opened
 
 
 # Errors of damaged files; some of Arrow's are ValueErrors.
-_DAMAGES = (OSError, EOFError, zlib.error, ArrowException)
+_DAMAGES = (OSError, EOFError, zlib.error, ArrowException, UnicodeDecodeError)
 
 logger = logging.getLogger(__name__)
 
@@ -239,9 +240,11 @@ def open_table(path: str | Path) -> Table:
         raise GrassError(f"There is no file {path}.")
     name = path.name.lower()
     if name.endswith(".parquet"):
-        return Table(
-            path, _parquet_file(path).schema_arrow.names, None, partial(_parquet_rows, path)
-        )
+        names, others = _parquet_columns(_parquet_file(path))
+        if others:
+            shown = ", ".join(map(shorten, others[:5]))
+            logger.warning("%s has columns that are neither text nor numbers: %s.", path, shown)
+        return Table(path, names, None, partial(_parquet_rows, path))
     ending = Path(name.removesuffix(".gz")).suffix
     if ending in OTHER_ENDINGS:
         from grass_gnn.data.tables.formats import FORMATS
@@ -274,18 +277,40 @@ def _parquet_file(path: Path) -> Any:
         names = pq.read_schema(path)
         texts = [one.name for one in names if str(one.type) in _TEXT_TYPES]
         return pq.ParquetFile(path, read_dictionary=texts)
-    except (ArrowException, OSError) as error:
+    except _DAMAGES as error:
         raise GrassError(f"The file {path} is not a Parquet file: {first_line(error)}.") from None
+
+
+def _parquet_columns(file: Any) -> tuple[list[str], list[str]]:
+    """Names of the columns of texts and numbers, and those of others, which are not read.
+
+    Lists, structures and texts of fixed length are expanded to every row when they are read: a file
+    of a few hundred bytes could exhaust the memory.
+    """
+    from pyarrow import types
+
+    names, others = list[str](), list[str]()
+    for one in file.schema_arrow:
+        kind = one.type.value_type if types.is_dictionary(one.type) else one.type
+        simple = types.is_primitive(kind) or types.is_decimal(kind) or types.is_null(kind)
+        (names if simple or str(kind) in _TEXT_TYPES else others).append(one.name)
+    return names, others
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
     file = _parquet_file(path)
-    limit = max(_LARGEST_UNPACKED, _LARGEST_RATIO * path.stat().st_size)
+    compressed = path.stat().st_size
+    limit = max(_LARGEST_PARQUET, _LARGEST_RATIO * compressed)
     groups = range(file.metadata.num_row_groups)
     if sum(file.metadata.row_group(group).total_byte_size for group in groups) > limit:
         raise OSError(f"it unpacks to more than {limit:,} bytes")
+    names, others = _parquet_columns(file)
+    limit = max(_LARGEST_UNPACKED, _LARGEST_RATIO * compressed)
     number = size = 0
-    for batch in file.iter_batches(batch_size=4096):
+    for batch in file.iter_batches(batch_size=4096, columns=names if others else None):
+        if batch.schema.names != names:  # "a.b" is also the name of b in a structure a
+            raise OSError("the names of its columns are ambiguous")
+        batch.validate(full=True)  # else a place outside the dictionary could be a wrong word
         for cells in zip(*map(_parquet_cells, batch.columns), strict=True):
             number += 1
             size += sum(map(len, cells)) + len(cells)

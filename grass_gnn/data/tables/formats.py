@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from grass_gnn.data.tables.files import Row, Table, open_text, text_lines
 from grass_gnn.data.tables.molecules import MolBlockReader
@@ -22,8 +22,11 @@ from grass_gnn.errors import GrassError, first_line
 
 SMILES, NAME = "smiles", "name"  # columns of formats without a header
 
-_LARGEST_SHEET = 1 << 28  # bytes of XML: openpyxl needs several times as much memory
-_MOST_COLUMNS = 16_384  # as in Excel
+# Bytes of XML, of which openpyxl needs several times as much memory: at most the first number, and
+# at most the second or 100 times the size of the file.
+_LARGEST_SHEET, _SMALL_SHEET, _LARGEST_RATIO = 1 << 28, 1 << 24, 100
+_MOST_ROWS = 1_048_576  # as in Excel
+_FEW_CELLS = 1 << 22  # with empty ones; a sheet with more has at least one byte of XML for each
 _LONGEST_ENTRY = 1 << 22  # characters of a structure with its properties
 _MOST_PROPERTIES = 2000
 _CHUNK = 512  # structures that are converted together
@@ -49,7 +52,7 @@ def open_excel(path: Path) -> Table:
 def _excel_rows(path: Path, width: int) -> Iterator[Row]:
     empty: list[Row] = []  # empty rows are rows, except at the end
     for row in islice(_sheet_rows(path), 1, None):
-        cells = [*row.cells, *[""] * width][:width]
+        cells = [*row.cells[:width], *[""] * (width - len(row.cells))]
         if not any(row.cells):
             if len(empty) < _CHUNK:  # a sheet may claim a million of them
                 empty.append(Row(row.line, cells, "the row is empty"))
@@ -65,14 +68,19 @@ def _sheet_rows(path: Path) -> Iterator[Row]:
         from openpyxl import load_workbook
     except ImportError:
         raise GrassError("Reading Excel needs openpyxl: pip install 'grass-gnn[excel]'.") from None
-    _check_workbook(path)
+    most = max(_FEW_CELLS, _check_workbook(path))
     try:
         book = load_workbook(path, read_only=True, data_only=True, keep_links=False)
         try:
             sheet = book.worksheets[0]
             sheet.reset_dimensions()  # what the file says about its size may be wrong
-            found = sheet.iter_rows(max_col=_MOST_COLUMNS, values_only=True)
-            for line, values in enumerate(found, 1):
+            cells = 0
+            for line, values in enumerate(sheet.iter_rows(values_only=True), 1):
+                cells += len(values)
+                if line > _MOST_ROWS or cells > most:
+                    raise GrassError(
+                        f"The first sheet of {path} has too many rows or columns: save it as CSV."
+                    )
                 yield Row(line, [_cell(value) for value in values], "")
         finally:
             book.close()
@@ -84,24 +92,38 @@ def _sheet_rows(path: Path) -> Iterator[Row]:
         ) from None
 
 
-def _check_workbook(path: Path) -> None:
-    """Raise for archives that unpack to too much, and for XML that defines entities."""
+def _check_workbook(path: Path) -> int:
+    """Bytes of an unpacked workbook; raise for too many, and for XML that defines entities."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-            if sum(entry.file_size for entry in entries) > _LARGEST_SHEET or len(entries) > 10_000:
+            largest = max(_SMALL_SHEET, _LARGEST_RATIO * path.stat().st_size)
+            largest = min(largest, _LARGEST_SHEET)
+            size = sum(entry.file_size for entry in entries)
+            if size > largest or len(entries) > 10_000:
                 raise GrassError(
-                    f"The file {path} unpacks to more than {_LARGEST_SHEET:,} bytes: "
+                    f"The file {path} unpacks to more than {largest:,} bytes: "
                     "save the sheet as CSV."
                 )
             for entry in entries:
                 if entry.filename.endswith((".xml", ".rels")):
                     with archive.open(entry) as part:
-                        start = part.read(4096)
-                    if b"<!DOCTYPE" in start or b"<!ENTITY" in start:
-                        raise GrassError(f"The file {path} defines XML entities: refused.")
+                        _check_xml(part, path)
+            return size
     except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
         raise GrassError(f"The file {path} is not an Excel file: {first_line(error)}.") from None
+
+
+def _check_xml(part: IO[bytes], path: Path) -> None:
+    """Raise for entities; they may follow a comment of any length, and UTF-16 would hide them."""
+    before = b""
+    while text := part.read(1 << 16):
+        if not before and not text.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
+            raise GrassError(f"The file {path} is not an Excel file: its XML is not UTF-8.")
+        both = before[-16:] + text
+        if b"<!DOCTYPE" in both or b"<!ENTITY" in both:
+            raise GrassError(f"The file {path} defines XML entities: refused.")
+        before = text
 
 
 def _cell(value: Any) -> str:

@@ -402,6 +402,8 @@ def parse(smiles: str, max_atoms: int = MAX_ATOMS) -> Any:
         return _parse_inchi(smiles, max_atoms)
     # Sanitisation may take minutes, or crash, on graphs that are not realistic molecules. Ordinary
     # SMILES have too few ring-closure digits for that, so they are parsed only once.
+    if len(smiles) > max_atoms:
+        _check_atoms(len(_WRITTEN_ATOM.findall(smiles.split(None, 1)[0])), max_atoms)
     if len(smiles) > max_atoms or sum(map(smiles.count, "0123456789")) > 2 * _RINGS_OF_ANY:
         _check_structure(smiles, max_atoms)
     mol = Chem.MolFromSmiles(smiles)
@@ -409,9 +411,17 @@ def parse(smiles: str, max_atoms: int = MAX_ATOMS) -> Any:
         raise UnreadableMolecule(_reason(smiles))
     if mol.GetNumAtoms() == 0:
         raise UnreadableMolecule("the SMILES contains no atoms")
-    if mol.GetNumAtoms() > max_atoms:
-        raise UnreadableMolecule(f"{mol.GetNumAtoms():,} atoms exceed the limit of {max_atoms:,}")
+    _check_atoms(mol.GetNumAtoms(), max_atoms)
     return mol
+
+
+# An atom of a SMILES that is no hydrogen: in brackets, or of the organic subset.
+_WRITTEN_ATOM = re.compile(r"\[(?!\d*H[+\-\d:]*\])[^\]]*\]|Br|Cl|[BCNOPSFIbcnops*]")
+
+
+def _check_atoms(atoms: int, max_atoms: int) -> None:
+    if atoms > max_atoms:
+        raise UnreadableMolecule(f"{atoms:,} atoms exceed the limit of {max_atoms:,}")
 
 
 def check_text(smiles: str) -> None:
@@ -447,8 +457,7 @@ def _check_size(mol: Any, max_atoms: int) -> None:
     """Reject a molecule that was not sanitised, if it has too many atoms or rings."""
     hydrogens = sum(atom.GetAtomicNum() == 1 for atom in _atoms(mol))  # most will be removed
     atoms = mol.GetNumAtoms() - hydrogens
-    if atoms > max_atoms:
-        raise UnreadableMolecule(f"{atoms:,} atoms exceed the limit of {max_atoms:,}")
+    _check_atoms(atoms, max_atoms)
     rings = mol.GetNumBonds() - mol.GetNumAtoms() + len(Chem.GetMolFrags(mol))
     most = min(MAX_RINGS, int(_RINGS_OF_ANY + _RINGS_PER_ATOM * atoms))
     if rings > most:

@@ -51,6 +51,10 @@ class Reader(Protocol[T_co]):
         """What the text says, or an error message."""
 
 
+class LostMolecule(str):
+    """Why a molecule could not be read: it ended the process that was reading it."""
+
+
 class ReadingPool(Generic[T_co]):
     """Worker processes that read molecules.
 
@@ -60,10 +64,14 @@ class ReadingPool(Generic[T_co]):
         reader: How molecules are read.
         workers: Number of processes, by default the number of CPU cores; at least one is started,
             because molecules are never read in this process.
+        after_loss: If given, the molecules after one that ended its worker are not read and get
+            this error message, as far as they were sent together.
     """
 
-    def __init__(self, reader: Reader[T_co], workers: int | None = None) -> None:
-        self.reader = reader
+    def __init__(
+        self, reader: Reader[T_co], workers: int | None = None, after_loss: str = ""
+    ) -> None:
+        self.reader, self._after_loss = reader, after_loss
         self.workers = (os.cpu_count() or 1) if workers is None else max(workers, 1)
         self._idle: list[_Worker] = []
         self._all: list[_Worker] = []
@@ -121,7 +129,11 @@ class ReadingPool(Generic[T_co]):
                     f"The process that reads molecules could not be started ({reason})."
                 )
             if read:  # the last molecule that was started is the cause
-                found[left.pop(read - 1)] = reason
+                found[left.pop(read - 1)] = LostMolecule(reason)
+                if self._after_loss:
+                    for place in left[read - 1 :]:
+                        found[place] = self._after_loss
+                    left = left[: read - 1]
         return found
 
     def _start(self) -> _Worker:
