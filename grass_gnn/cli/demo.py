@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import err, examples, out, print_json, print_table
+from grass_gnn.cli.common import err, examples, out, print_json, print_table, show_error_bars
 from grass_gnn.cli.options import Json
 
 EXAMPLES = examples("grass-gnn demo", "grass-gnn demo --seed 1 --out runs/another")
@@ -67,9 +67,9 @@ def demo(
 
 
 def _show_scores(results: dict[str, Any]) -> None:
-    """Print the test scores and those of the baseline."""
+    """Print the test scores, those of the baseline, and how good the intervals are."""
     test, baseline = results["test"]["metrics"], results.get("baseline")
-    table = Table("", *(f"test {name}" for name in test), "training rows")
+    table = Table("", *(f"test {name.upper()}" for name in test), "training rows")
     cells = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, (low, high) in test.values()]
     sizes = results["data"]["fingerprint"]["splits"]
     table.add_row("GRASS (95 % interval)", *cells, f"{sizes['train']['graphs']:,}")
@@ -80,6 +80,8 @@ def _show_scores(results: dict[str, Any]) -> None:
     print_table(table)
     if baseline:
         out.print(f"The {baseline['model']} uses {baseline['inputs']}.")
+    if bars := results.get("error_bars"):
+        show_error_bars(bars)
 
 
 def _show_predictions(rows: list[dict[str, str]], target: str) -> None:

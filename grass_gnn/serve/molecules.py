@@ -45,7 +45,7 @@ class Sheet:
 
     @classmethod
     def read(cls, body: bytes, is_table: bool, schema: TableSchema, most: int) -> Sheet:
-        """Read the rows of a table, or lines with a SMILES each.
+        """Read the rows of a table, or lines with one SMILES each.
 
         Args:
             body: The content of a file, or pasted text.
@@ -175,7 +175,7 @@ class MoleculeView:
         self.look(MoleculeQuestion(smiles="CCO", descriptors=["0"] * len(self.schema.descriptors)))
 
     def read(self, body: bytes, is_table: bool) -> Sheet:
-        """The rows of a table, or lines with a SMILES each."""
+        """The rows of a table, or lines with one SMILES each."""
         return Sheet.read(body, is_table, self.schema, self.limits.rows)
 
     def answer(self, sheet: Sheet, start: int, stop: int) -> list[Answer]:
