@@ -271,7 +271,7 @@ class Task(ABC):
 
     @staticmethod
     def interval_columns(value: str) -> list[str]:
-        """Names of the columns of the ends of an interval, from that of the prediction."""
+        """Names of the two columns of an interval, derived from that of the prediction."""
         name = value.removesuffix("_pred")
         return [f"{name}_lower", f"{name}_upper"]
 
@@ -671,7 +671,7 @@ def kind_of_columns(columns: Mapping[str, TargetColumn]) -> tuple[type[Task], st
     """The kind of task that fits the target columns of a table, and why.
 
     Args:
-        columns: The target columns by name, at least one.
+        columns: The target columns (at least one) by name.
 
     Raises:
         DataError: One of several columns contains text.

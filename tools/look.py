@@ -1,4 +1,4 @@
-"""Opens README, report, served page and docs home in a browser, and says what is wrong with them.
+"""Opens README, report, served page and docs in a browser, and says what is wrong with them.
 
 Each page is opened at two widths in both themes. Checked are messages of the console, sideways
 scrolling and axe-core's rules of accessibility; a picture of each is saved to be looked at.
@@ -6,7 +6,7 @@ scrolling and axe-core's rules of accessibility; a picture of each is saved to b
     npm install --prefix build axe-core@4.14.0
     python -m tools.look runs/demo --axe build/node_modules/axe-core/axe.min.js
 
-The docs home is opened if ``make docs`` has built it.
+The docs are opened if ``make docs`` has built them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import markdown
@@ -36,6 +37,11 @@ WIDTHS = (1280, 390)
 SITE = ROOT / "site"
 THEMES = ("light", "dark")
 PAGES = ("readme", "report", "served", "docs")
+DOCS = (
+    *("index", "own-data", "error-bars", "method", "performance", "commands", "configuration"),
+    *("tutorials/molecules", "notebooks/molecules", "notebooks/attention"),
+    *("notebooks/rewiring-and-encodings", "api/nn"),
+)
 MOLECULES = (
     "CC(=O)Oc1ccccc1C(=O)O aspirin\nCn1c(=O)c2c(ncn2C)n(C)c1=O caffeine\nCN1CCCC1c1cccnc1 nicotine"
 )
@@ -101,7 +107,7 @@ def docs() -> Iterator[str]:
     handler = functools.partial(_Quiet, directory=str(SITE))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/index.html"
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
 
@@ -153,29 +159,29 @@ async def picture(tab: Tab, path: Path, width: int) -> None:
     path.write_bytes(base64.b64decode(shot["data"]))
 
 
-async def visit(
-    name: str, address: str, width: int, theme: str, folder: Path, axe: str
-) -> list[str]:
-    """Open a page in one way and save its picture; returns its problems."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        async with browser(Path(profile)) as tab:
-            scheme = {"name": "prefers-color-scheme", "value": theme}
-            await tab.send("Emulation.setEmulatedMedia", features=[scheme])
-            await tab.open(address, width)
-            if name == "served":
-                await ask(tab)
-            found = await problems(tab, width, axe)
-            await picture(tab, folder / f"{name}-{width}-{theme}.png", width)
-    return found
+async def visit(tab: Tab, name: str, address: str, width: int, theme: str, axe: str) -> list[str]:
+    """Open a page in one way; returns its problems."""
+    tab.messages.clear()
+    scheme = {"name": "prefers-color-scheme", "value": theme}
+    await tab.send("Emulation.setEmulatedMedia", features=[scheme])
+    # The docs remember the theme in which they were opened first.
+    await tab.send("Storage.clearDataForOrigin", origin=address, storageTypes="all")
+    await tab.send("Page.navigate", url="about:blank")  # else tab.open finds the page before
+    await tab.until("location.href === 'about:blank'")
+    await tab.open(address, width)
+    if name == "served":
+        await ask(tab)
+    return await problems(tab, width, axe)
 
 
 async def look(pages: dict[str, str], folder: Path, axe: str) -> int:
-    """Open every page in every way; returns the number of problems."""
+    """Open every page in every way and save its picture; returns the number of problems."""
     count = 0
-    for name, address in pages.items():
-        for width in WIDTHS:
-            for theme in THEMES:
-                found = await visit(name, address, width, theme, folder, axe)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        async with browser(Path(profile)) as tab:
+            for (name, address), width, theme in product(pages.items(), WIDTHS, THEMES):
+                found = await visit(tab, name, address, width, theme, axe)
+                await picture(tab, folder / f"{name}-{width}-{theme}.png", width)
                 count += len(found)
                 print(f"{name} {width} {theme}: {'; '.join(found) or 'fine'}", flush=True)
     return count
@@ -187,6 +193,7 @@ def main() -> None:
     parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "look", help="pictures")
     parser.add_argument("--only", nargs="*", default=PAGES, choices=PAGES, help="pages to open")
+    parser.add_argument("--docs", nargs="*", default=DOCS, help="pages of the docs to open")
     arguments = parser.parse_args()
     folder, chosen = arguments.out, arguments.only
     folder.mkdir(parents=True, exist_ok=True)
@@ -201,7 +208,9 @@ def main() -> None:
         if "served" in chosen:
             pages["served"] = stack.enter_context(served(arguments.run))
         if "docs" in chosen and (SITE / "index.html").is_file():
-            pages["docs"] = stack.enter_context(docs())
+            address = stack.enter_context(docs())
+            for name in arguments.docs:
+                pages[f"docs-{name.replace('/', '-')}"] = f"{address}/{name}.html"
         raise SystemExit(min(1, asyncio.run(look(pages, folder, axe))))
 
 

@@ -23,7 +23,8 @@ QUICK = {
     '"training.epochs": EPOCHS': '"training.epochs": EPOCHS, "evaluation.statistics_passes": 1',
     "rewirings=16": "rewirings=2",
     "rewirings=4": "rewirings=1",
-    'calibrate("run")': 'calibrate("run", rewirings=2)',
+    '"test.csv", "test_predicted.csv")': '"test.csv", "test_predicted.csv", rewirings=2)',
+    "coverage=level": "coverage=level, rewirings=2",
     "(len(permutations), 100, 3)": "(len(permutations), 5, 3)",
     "range(100)": "range(5)",
 }

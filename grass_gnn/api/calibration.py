@@ -397,8 +397,8 @@ def out_of_fold(models: Sequence[TrainedModel], rewirings: int, seed: int) -> He
 def with_neighbour_errors(held: HeldOut, reference: Neighbours) -> HeldOut:
     """Add the training rows, each predicted as the mean of its neighbours.
 
-    For too few validation rows: this model of nearest neighbours is simpler than ours, and its
-    errors are mostly larger.
+    Used if there are too few validation rows. This nearest-neighbour model is simpler than ours,
+    and its errors are usually larger.
     """
     near, error = reference.leave_one_out()
     target = torch.from_numpy(reference.targets)

@@ -92,7 +92,7 @@ def prediction_text(schema: TableSchema, mean: Tensor, std: Tensor) -> str:
     """A prediction [outputs] in a line: values with their std, or the most likely class."""
     if len(mean) == len(schema.targets):
         parts = [
-            f"{name} = {value:.3g} ± {spread:.2g}"
+            f"{name} {value:.3g} (± {spread:.2g} over rewirings)".replace("-", "−")
             for name, value, spread in zip(schema.targets, mean.tolist(), std.tolist(), strict=True)
         ]
         return ", ".join(parts[:3]) + (", …" if len(parts) > 3 else "")

@@ -200,7 +200,7 @@ def show_results(results: dict[str, Any]) -> None:
     else:
         _show_benchmark(splits)
     if bars := results.get("error_bars"):
-        _show_error_bars(bars)
+        show_error_bars(bars)
     if baseline := results.get("baseline"):
         from grass_gnn.api.forest import describe_baseline
 
@@ -217,7 +217,8 @@ def show_results(results: dict[str, Any]) -> None:
         )
 
 
-def _show_error_bars(bars: dict[str, Any]) -> None:
+def show_error_bars(bars: dict[str, Any]) -> None:
+    """Print how many test rows lie within their intervals."""
     share = f"{100 * bars['coverage']:.0f} %"
     for name, one in bars["targets"].items():
         if one["inside"] is None:
@@ -271,7 +272,10 @@ def _show_own_data(splits: dict[str, Any], baseline: dict[str, float]) -> None:
     print_table(table)
     for split, row in splits.items():
         if (found := row.get("spread_correlation")) is not None:
-            out.print(f"Rank correlation of std and absolute error on {split}: {found:.2f}.")
+            out.print(
+                "Rank correlation of the absolute error and the std over rewirings on "
+                f"{split}: {found:.2f}."
+            )
 
 
 def _gain(split: str, row: dict[str, Any], count: int) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from grass_gnn.cli.common import err, examples, out, print_json, print_table
+from grass_gnn.cli.common import err, examples, out, print_json, print_table, show_error_bars
 from grass_gnn.cli.options import Json
 
 EXAMPLES = examples("grass-gnn demo", "grass-gnn demo --seed 1 --out runs/another")
@@ -67,11 +67,11 @@ def demo(
 
 
 def _show_scores(results: dict[str, Any]) -> None:
-    """Print the test scores, and those of the network and the forest alone."""
+    """Print the test scores, those of network and forest alone, and how good the intervals are."""
     from grass_gnn.api.forest import MODEL
 
     test, baseline = results["test"]["metrics"], results.get("baseline", {})
-    table = Table("", *(f"test {name}" for name in test), "training rows")
+    table = Table("", *(f"test {name.upper()}" for name in test), "training rows")
     cells = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, (low, high) in test.values()]
     sizes = results["data"]["fingerprint"]["splits"]
     rows, members = f"{sizes['train']['graphs']:,}", results["test"].get("members", {})
@@ -85,6 +85,8 @@ def _show_scores(results: dict[str, Any]) -> None:
     print_table(table)
     if baseline:
         out.print(f"The {baseline['model']} uses {baseline['inputs']}.")
+    if bars := results.get("error_bars"):
+        show_error_bars(bars)
 
 
 def _show_predictions(rows: list[dict[str, str]], target: str) -> None:

@@ -239,7 +239,7 @@ class Encoding(ABC):
 
     @classmethod
     def read(cls, data: Data, name: str) -> dict[str, Tensor] | None:
-        """The stored tensors that :meth:`write` left on one graph or a batch, if it did."""
+        """The stored tensors that :meth:`write` left on one graph or a batch, if any."""
         if not cls.stored_rows or any(f"{name}_{part}" not in data for part in cls.stored_rows):
             return None
         return {part: data[f"{name}_{part}"] for part in cls.stored_rows}

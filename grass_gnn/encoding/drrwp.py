@@ -376,7 +376,7 @@ class DecomposedRRWP(Encoding):
 
     @classmethod
     def read(cls, data: Data, name: str) -> dict[str, Tensor] | None:
-        """The eigenpairs that :meth:`write` left on one graph or a batch, if it did."""
+        """The eigenpairs that :meth:`write` left on one graph or a batch, if any."""
         stored, right = super().read(data, name), data.get(f"{name}_right_vectors")
         if stored is not None and right is not None:
             stored["vectors"] = torch.cat([stored["vectors"], right], dim=1)

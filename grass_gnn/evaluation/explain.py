@@ -128,7 +128,8 @@ _HEADER, _FOOTER = 62, 64  # of its picture in a file: name and prediction, lege
 
 def shares_text(explanation: Explanation) -> str:
     """The share of all attention on existing edges, self-loops and added edges."""
-    return ", ".join(f"{name} {share:.0%}" for name, share in explanation.by_kind.items())
+    existing, loops, added = (100 * share for share in explanation.by_kind.values())
+    return f"existing edges {existing:.0f} %, self-loops {loops:.0f} %, added edges {added:.0f} %"
 
 
 def attention_range(explanation: Explanation) -> tuple[float, float]:
@@ -268,7 +269,10 @@ def _framed(svg: str, explanation: Explanation, name: str, prediction: str, scal
 
 def _kind_lines(explanation: Explanation, x: int, y: int) -> str:
     bonds, loops, added = explanation.by_kind.values()
-    lines = (f"bonds {bonds:.0%}, self-loops {loops:.0%},", f"added edges {added:.0%}")
+    lines = (
+        f"bonds {100 * bonds:.0f} %, self-loops {100 * loops:.0f} %,",
+        f"added edges {100 * added:.0f} %",
+    )
     return "\n".join(
         f'<text x="{x}" y="{y + 17 * place}" font-size="12">{line}</text>'
         for place, line in enumerate(lines)

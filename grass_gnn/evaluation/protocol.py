@@ -274,7 +274,7 @@ def evaluate(
         scores.append(task.score(prediction, target))
         if (number + 1).bit_count() == 1 or number + 1 == rewirings:
             averaged[number + 1] = task.score(total / (number + 1), target)
-        report_progress("Rewirings", number + 1, rewirings)
+        report_progress("Evaluating over rewirings", number + 1, rewirings)
     mean = total / rewirings
     spread = (squares / rewirings - (mean - first).square()).clamp(min=0).sqrt()
     values = torch.tensor(scores, dtype=torch.float64)

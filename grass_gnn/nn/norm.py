@@ -263,8 +263,8 @@ class DescriptorNorm(InputNorm):
     standard deviation of a column is at least a sixth of its range, so that no training value is
     more than six deviations away from the mean; :attr:`InputNorm.limit` bounds other values.
 
-    Unless :meth:`fit` was called, batches are averaged as by :class:`InputNorm`; models of earlier
-    versions are of this kind.
+    Unless :meth:`fit` was called, batches are averaged as in :class:`InputNorm`, as they were
+    in earlier versions.
     """
 
     scaling: Tensor  # [d] int8

@@ -1,4 +1,4 @@
-"""Sums over the processes of a distributed run, for norms over the rows of all of them.
+"""Sums over the processes of a distributed run, so that norms see the rows of all of them.
 
 Each process has some rows of a batch. :func:`join_processes` creates a group in which they add up
 the sums that a norm needs. It is separate from the default group, which exchanges gradients at the

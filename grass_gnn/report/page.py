@@ -17,8 +17,8 @@ from grass_gnn.report.render import Detail, Section, write_page
 from grass_gnn.report.run import data_table, data_warnings, hardware_table, run_sections
 
 PAPER = (
-    "Numbers from the paper “Greener GRASS: Enhancing GNNs with Encoding, Rewiring, and Attention” "
-    "and those measured with grass-gnn."
+    "Results of the paper “Greener GRASS: Enhancing GNNs with Encoding, Rewiring, and Attention” "
+    "next to those measured with grass-gnn."
 )
 
 
@@ -111,9 +111,11 @@ def _grid_details(name: str, runs: Sequence[RunRecord]) -> list[Detail]:
 
 def _run_line(run: RunRecord) -> str:
     training = run.results["training"]
+    changed = [f"{name}={json.dumps(value)}" for name, value in run.card["settings"].items()]
     return (
         f"{run.card['cell']}, seed {run.card['seed']}: {training['epochs']} epochs in "
-        f"{training['seconds']:.0f} s, {run.card['parameters']:,} parameters, "
-        f"{run.config.model.layers} layers, changed {json.dumps(run.card['settings'])}, "
-        f"data {run.results['data']['fingerprint']['hash'][:12]}"
+        f"{training['seconds']:,.0f} s, {run.card['parameters']:,} parameters, "
+        f"{run.config.model.layers} layers, data "
+        f"{run.results['data']['fingerprint']['hash'][:12]}"
+        f"{', with ' if changed else ''}{', '.join(changed)}"
     )

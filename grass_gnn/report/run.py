@@ -289,7 +289,11 @@ def scores_table(report: RunReport) -> ReportTable:
             if metric != report.task.metric and not members:
                 put(f"{METRICS[metric].title}, {averaged}", split, score, interval)
         if scores.get("spread_correlation") is not None:
-            put("Rank correlation of std and |error|", split, scores["spread_correlation"])
+            put(
+                "Rank correlation of |error| and s.d. over rewirings",
+                split,
+                scores["spread_correlation"],
+            )
     baseline = report.results.get("baseline") or {}
     alone = "members" in (report.results.get("test") or {})  # has the baseline already
     for metric, score in (baseline.get("test") or {}).items():
@@ -344,9 +348,12 @@ def _is_regression(report: RunReport) -> bool:
     return not report.task.predicts_probabilities
 
 
-def _scale(report: RunReport, place: int) -> float | None:
-    found = report.calibration
-    return found.targets[place].scale if found is not None and found.targets else None
+def _scale(report: RunReport, found: SavedPredictions, place: int) -> float | None:
+    """The factor that calibrates the std of a target, unless the stored one is calibrated."""
+    calibration = report.calibration
+    if found.ends.size or calibration is None or not calibration.targets:
+        return None
+    return calibration.targets[place].scale
 
 
 def prediction_figures(report: RunReport) -> list[ReportFigure]:
@@ -365,7 +372,7 @@ def prediction_figures(report: RunReport) -> list[ReportFigure]:
                 continue
             true, mean = found.target[known, place], found.mean[known, place]
             std, calibrated = found.std[known, place], found.ends.size > 0
-            scale = None if calibrated else _scale(report, place)
+            scale = _scale(report, found, place)
             name = f"{report.name}-{split}-{place}"
             target = report.target_name(place, found)
             figures.append(
@@ -452,9 +459,9 @@ def _values(report: RunReport, found: SavedPredictions, place: int) -> list[tupl
             if np.isnan(found.target[place, one]):
                 continue
             true, mean = found.target[place, one], found.mean[place, one]
-            std = found.std[place, one] * (_scale(report, one) or 1.0)
+            std = found.std[place, one] * (_scale(report, found, one) or 1.0)
             value, spread = with_spread(mean, std)
-            facts.append((f"True {report.target_name(one, found)}", signed(number(true))))
+            facts.append((f"True {report.target_name(one, found)}", signed(f"{true:.4g}")))
             facts.append(("Predicted", f"{value} ± {spread}" if spread else value))
             facts.append(("Error", signed(f"{mean - true:+.3g}")))
     return facts

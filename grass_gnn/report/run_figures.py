@@ -210,7 +210,8 @@ def coverage_figure(
     final = curves[-1][1]
     within = [float(np.mean(np.abs(final) <= width)) for width in (1, 2)]
     told = (
-        f"{within[0]:.0%} of errors are within one standard deviation, {within[1]:.0%} within two"
+        f"{100 * within[0]:.0f} % of errors are within one standard deviation, "
+        f"{100 * within[1]:.0f} % within two"
     )
     ideal = "for Gaussian errors, 68 % and 95 % would be"
     text = f"Calibration of {target}, test set: {told}; {ideal}."

@@ -82,11 +82,14 @@ def _size(models: Sequence[TrainedModel]) -> str:
     several = f"{len(models)} models, each of " if len(models) > 1 else ""
     return (
         f"{several}{config.model.layers} layers of width {config.model.dim}, {weights:,} "
-        f"parameters, rewiring {config.rewiring.kind} of degree {config.rewiring.degree}"
+        f"parameters, {config.rewiring.kind} rewiring of degree {config.rewiring.degree}"
     )
 
 
 def _error_bars(models: Sequence[TrainedModel], view: View) -> str:
+    note = view.calibration_note
+    if note.startswith("error bars "):
+        return note.removeprefix("error bars ")
     several = " of each model, and over models" if len(models) > 1 else ""
     told = f"standard deviation over {view.rewirings} rewirings{several}"
-    return f"{told}; {view.calibration_note or 'not calibrated, so not an error estimate'}"
+    return f"{told}; {note or 'not calibrated, so not an error estimate'}"

@@ -48,7 +48,7 @@ class Sheet:
 
     @classmethod
     def read(cls, body: bytes, is_table: bool, schema: TableSchema, most: int) -> Sheet:
-        """Read the rows of a table, or lines with a SMILES each.
+        """Read the rows of a table, or lines with one SMILES each.
 
         Args:
             body: The content of a file, or pasted text.
@@ -184,7 +184,7 @@ class MoleculeView:
         list(reading)
 
     def read(self, body: bytes, is_table: bool) -> Sheet:
-        """The rows of a table, or lines with a SMILES each."""
+        """The rows of a table, or lines with one SMILES each."""
         return Sheet.read(body, is_table, self.schema, self.limits.rows)
 
     def answer(self, sheet: Sheet, start: int, stop: int) -> list[Answer]:

@@ -64,7 +64,7 @@ def test_what_newcomers_see_names_scores_molecules_and_the_report(tmp_path, monk
 
     assert main(["demo", "--epochs", "1", "--out", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert "aspirin" in shown and "90 % interval" in shown and "test mae" in shown
+    assert "aspirin" in shown and "90 % interval" in shown and "test MAE" in shown
     assert f"grass-gnn serve {folder}" in shown
     assert "aspirin" in (folder / demo.PREDICTIONS).read_text()
     with (folder / demo.PREDICTIONS).open(newline="") as file:

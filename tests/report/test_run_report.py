@@ -131,14 +131,26 @@ def test_the_ten_largest_errors_are_drawn_in_order(write_run, tmp_path):
     assert "28.71" in page  # of row 31: 29 − 0.29
 
 
-def test_a_calibration_widens_the_error_bars(write_run, tmp_path):
-    folder = regression(write_run)
-    before = write_report([folder], tmp_path / "x.html").read_text("utf-8")
+def calibration_file():
     one = {"target": "logP", "scale": 3.0, "rows": 30, "without_spread": 0}
     one |= {"rank_correlation": 0.1, "area": 0.1, "scaled_area": 0.1}
     one |= {"within": [0.1, 0.2], "scaled_within": [0.6, 0.9]}
     found = {"kind": "regression", "models": ["w"], "rewirings": 4, "rows": 30}
-    found |= {"source": "validation split", "targets": [one]}
+    return found | {"source": "validation split", "targets": [one]}
+
+
+def test_error_bars_with_intervals_are_not_calibrated_twice(write_run, tmp_path):
+    header = ["row", "smiles", "logP", "logP_pred", "logP_std", "logP_lower", "logP_upper"]
+    folder = write_run(header, lambda i: [i + 2, SMILES[i], i, i + i / 100, 0.1, i - 1, i + 1])
+    (folder / "calibration.json").write_text(json.dumps(calibration_file()))
+    page = write_report([folder], tmp_path / "x.html").read_text("utf-8").replace("\u00a0", " ")
+    assert "± 0.10" in page and "± 0.30" not in page
+
+
+def test_a_calibration_widens_the_error_bars(write_run, tmp_path):
+    folder = regression(write_run)
+    before = write_report([folder], tmp_path / "x.html").read_text("utf-8")
+    found = calibration_file()
     (folder / "calibration.json").write_text(json.dumps(found))
     after = write_report([folder], tmp_path / "x.html").read_text("utf-8")
     assert "calibrated (× 3)" in after and "calibrated (× 3)" not in before
