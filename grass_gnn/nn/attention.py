@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -205,6 +205,7 @@ class LayerStack(nn.Module):
         super().__init__()
         self.flip = config.flip
         self.checkpoint = config.checkpoint
+        self.compiled = False
         self.layers = nn.ModuleList(make_layer(config) for _ in range(config.layers))
 
     def reset_parameters(self) -> None:
@@ -223,6 +224,7 @@ class LayerStack(nn.Module):
         """
         for layer in self.layers:
             layer.compile(dynamic=True, **options)
+        self.compiled = True
 
     def forward(self, x: Tensor, e: Tensor, batch: GraphBatch) -> tuple[Tensor, Tensor]:
         """Update nodes [N, d] and edges [E, d] through all layers."""
@@ -245,9 +247,10 @@ class LayerStack(nn.Module):
         ours = [layer for layer in layers if isinstance(layer, GRASSConv)]
         if ours and use_native(x, ours[0].node_norm.fused_name, e):
             return fused_layers(ours, x, e, batch.edge_index, batch.order, self.flip, first)
-        for number, layer in enumerate(layers, first):
-            edges = batch.edge_index.flip(0) if self.flip and number % 2 else batch.edge_index
-            x, e = layer(x, edges, e, batch.node_graph, batch.num_graphs)
+        with constant_floats() if self.compiled else nullcontext():
+            for number, layer in enumerate(layers, first):
+                edges = batch.edge_index.flip(0) if self.flip and number % 2 else batch.edge_index
+                x, e = layer(x, edges, e, batch.node_graph, batch.num_graphs)
         return x, e
 
     @torch.no_grad()
@@ -324,6 +327,15 @@ def fused_layers(
     for norm, (mean, var) in zip(norms, out.statistics.flatten(0, 1), strict=True):
         norm.observe(mean, var)
     return out.x, out.e
+
+
+def constant_floats() -> AbstractContextManager[None]:
+    """Let ``torch.compile`` treat numbers such as α, ε and the removal probability as constants.
+
+    With dynamic shapes it first takes them for inputs, finds that it cannot, and starts again, so
+    that the layer would be compiled twice.
+    """
+    return torch._dynamo.config.patch(specialize_float=True)  # type: ignore[no-any-return]
 
 
 def keep_precision(layer: nn.Module, x: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:

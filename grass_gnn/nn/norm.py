@@ -171,8 +171,7 @@ class AveragingNorm(Norm):
             # Assigned for the first batch: 1 + (var − 1) would lose a small variance in float32.
             updated = average + (new - average) / self.num_batches
             average.copy_(torch.where(first, new.to(average.dtype), updated))
-        if not self.known:
-            self.known = True
+        self.known = True
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)

@@ -5,6 +5,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from grass_gnn import GRASS, GRASSConfig
+from grass_gnn.nn.norm import collect_statistics
 from grass_gnn.testing import random_input
 
 LAYERS = 5
@@ -55,8 +56,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_compilations_depend_neither_on_layers_nor_on_batches(case):
-    """No graph breaks, and the results of uncompiled layers."""
+def test_all_layers_and_batches_share_one_compilation(case):
+    """There are no graph breaks, and the results are those of uncompiled layers."""
     changes, dtype = CASES[case]
     changes = {"model.edge_removal": 0.0, **changes}
     model, plain = make_model(**changes).train(), make_model(**changes).train()
@@ -68,4 +69,26 @@ def test_compilations_depend_neither_on_layers_nor_on_batches(case):
         if dtype is None:
             for one, other in zip(ours, theirs, strict=True):
                 assert torch.allclose(one, other, rtol=1e-2, atol=1e-3 * (1 + other.abs().max()))
-    assert 1 <= counter.frame_count <= 2
+    assert counter.frame_count == 1
+
+
+def test_each_mode_of_a_batch_norm_is_compiled_once():
+    """Training, its own moments without gradients, collecting moments, and using their averages."""
+    model = make_model(**{"model.layers": 2})
+    counter = CompileCounterWithBackend("eager")
+    model.layers.compile_layers(backend=counter, fullgraph=True)
+    made = list(batches(model, 2))
+
+    def compilations(batches, run):
+        before = counter.frame_count
+        for batch in batches:
+            run(batch)
+        return counter.frame_count - before
+
+    assert compilations(made, model.train()) == 1
+    with torch.no_grad():
+        assert compilations(made, model.eval()) == 1
+        with collect_statistics(model):
+            assert compilations(made, model) == 1
+        assert compilations(made, model.eval()) == 1
+    assert compilations(made, model.train()) == 0

@@ -16,11 +16,14 @@
 #endif
 
 #include "threads.h"
+#include "vec.h"
 
 namespace {
 
-constexpr int64_t kLane = 8;                  // widths of blocks are multiples of this
-constexpr int64_t kCacheNumbers = 1 << 15;    // of a block: two of 256 KB in double fit into L2
+// Doubles in a register. Vectors of another length would be taken apart in memory.
+constexpr int64_t kLane = grass::native_lanes / 2;
+constexpr int64_t kTile = 32;                 // columns whose sums stay in registers
+constexpr int64_t kCacheNumbers = 1 << 12;    // of a block: 32 KB in double fit into L1
 
 // The rows of T: edges sorted by head, their tails numbered within the graph.
 struct Transition {
@@ -44,8 +47,9 @@ struct Lookup {
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
+// Wide enough to use an edge for several registers, even if the block then does not fit into L1.
 int64_t block_width(int64_t size) {
-  const int64_t fitting = std::max<int64_t>(kLane, kCacheNumbers / size / kLane * kLane);
+  const int64_t fitting = std::max<int64_t>(kTile, kCacheNumbers / size / kTile * kTile);
   return std::min(fitting, round_up(size, kLane));
 }
 
@@ -97,8 +101,8 @@ void advance(const Transition& rows, const Block& block, const double* __restric
              double* __restrict after) {
   for (int64_t i = 0; i < block.size; ++i) {
     int64_t c = 0;
-    for (; c + 4 * kLane <= block.width; c += 4 * kLane)
-      advance_row<4>(rows, block, i, c, before, after);
+    for (; c + kTile <= block.width; c += kTile)
+      advance_row<kTile / kLane>(rows, block, i, c, before, after);
     for (; c < block.width; c += kLane) advance_row<1>(rows, block, i, c, before, after);
   }
 }
