@@ -39,7 +39,7 @@ types: $(READY)  ## Check types
 bench: $(READY)  ## Measure speed and memory, as ratios within one run (half an hour)
 	$(BIN)/python benchmarks/run.py
 
-faults: $(READY)  ## Inject 520 kills, full disks and memory shortages (ten minutes)
+faults: $(READY)  ## Inject more than 500 kills, full disks and memory shortages (ten minutes)
 	$(BIN)/python tests/faults/run.py
 
 CXX ?= g++

@@ -288,6 +288,8 @@ def infer_graph_task(
     known = rows[~torch.isnan(rows)] if rows.is_floating_point() else rows.flatten()
     if not known.numel():
         raise GrassError("All targets y are missing.")
+    if known.is_floating_point() and not torch.isfinite(known).all():
+        raise GrassError("Some targets y are infinite.")
     found = kind_of_tensor(rows, known) if kind is None else TASKS[kind]
     outputs = found.count_outputs(rows.size(1), classes=int(known.max()) + 1)
     missing = rows.is_floating_point() and known.numel() < rows.numel()
@@ -389,6 +391,8 @@ def _with_masks(data: Data, spec: GraphSpec, seed: int) -> Data:
     if level == "graph":
         raise GrassError("A single graph with one target cannot be split: provide several graphs.")
     y = number_tensor("target y", data.y)
+    if y.dim() == 0:
+        raise GrassError(f"The target y is a single number: it needs one row per {level}.")
     drawn = random_split(y.size(0), spec.shares, seed)
     known = data.get("known_mask")
     if known is None:

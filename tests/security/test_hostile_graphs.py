@@ -62,6 +62,14 @@ def test_invalid_tasks_levels_and_widths_give_clear_errors() -> None:
         infer_graph_task(split_graphs(empty, GraphSpec("edge"), 0)["train"], "edge")
 
 
+def test_infinite_classes_and_a_single_number_for_many_edges() -> None:
+    graphs = [small(y=torch.tensor(float("inf"))), small()]
+    with pytest.raises(GrassError):
+        infer_graph_task(graphs, kind="classification")
+    with pytest.raises(GrassError):
+        split_graphs(small(y=torch.tensor(1.0)), GraphSpec("edge"), 0)
+
+
 def test_graphs_with_different_masks_are_refused() -> None:
     config = GRASSConfig().override({"input.nodes.kind": "continuous", "input.nodes.sizes": [1]})
     with pytest.raises(GrassError, match="Graph 1 has other masks than graph 0"):
