@@ -94,9 +94,10 @@ def table(found: dict[str, Any]) -> str:
 
 def draw(found: dict[str, Any], path: Path) -> None:
     """Plot step times, and how time and memory grow."""
-    figure, axes = plt.subplots(
-        1, 3, figsize=(11, 3.4), layout="constrained", width_ratios=[2.2, 1, 1]
-    )
+    # Two rows, so that labels can be read on a phone.
+    figure = plt.figure(figsize=(6.4, 6), layout="constrained")
+    grid = figure.add_gridspec(2, 2, height_ratios=[1.15, 1])
+    axes = [figure.add_subplot(place) for place in (grid[0, :], grid[1, 0], grid[1, 1])]
     cases = list(found["steps"])
     colours = {"native": "#2a7f3f", "reference": "#9aa5ad", "compiled": "#c9a227", "gps": "#5b7db1"}
     labels = {
@@ -116,23 +117,25 @@ def draw(found: dict[str, Any], path: Path) -> None:
             heights = [seconds / own for seconds, own in pairs]
             bars = axes[0].bar(places, heights, 0.22, color=colour, label=labels[contestant])
             texts = [f"{seconds:.2g} s" for seconds, _ in pairs]
-            axes[0].bar_label(bars, texts, fontsize=7)
+            axes[0].bar_label(bars, texts, fontsize=8.5)
     axes[0].set_xticks(range(len(cases)), cases)
-    axes[0].set_ylabel("relative to the fused step", fontsize=8)
-    axes[0].set_title("Time of a training step", fontsize=9)
-    axes[0].legend(fontsize=7, frameon=False, ncols=2, loc="upper left")
-    axes[0].margins(y=0.3)
+    axes[0].set_ylabel("relative to the fused step", fontsize=10)
+    axes[0].set_title("Time of a training step", fontsize=11)
+    axes[0].legend(fontsize=9, frameon=False, ncols=2, loc="upper left")
+    axes[0].margins(y=0.36)
     size = [row["nodes"] + row["edges"] for row in found["growth"]["rows"]]
     for place, what, name, exponent in (
-        (axes[1], "total_seconds", "Time of a step (s)", "time_exponent"),
-        (axes[2], "peak_mb", "Peak memory (MB)", "memory_exponent"),
+        (axes[1], "total_seconds", "Step (s)", "time_exponent"),
+        (axes[2], "peak_mb", "Memory (MB)", "memory_exponent"),
     ):
         place.loglog(size, [row[what] for row in found["growth"]["rows"]], "o-", color="#2a7f3f")
-        place.set_title(f"{name} grows as size$^{{{found['growth'][exponent]:.2f}}}$", fontsize=9)
-        place.set_xlabel("nodes + edges of one graph", fontsize=8)
+        place.set_title(
+            f"{name} grows as size$^{{{found['growth'][exponent]:.2f}}}$", fontsize=10.5
+        )
+        place.set_xlabel("nodes + edges of one graph", fontsize=10)
     for place in axes:
         place.spines[["top", "right"]].set_visible(False)
-        place.tick_params(labelsize=8)
+        place.tick_params(labelsize=9.5)
     figure.savefig(path, dpi=120)
 
 

@@ -6,8 +6,10 @@ function complete() {
     blocks += 1;
     nav.setAttribute("aria-label", `Code block ${blocks}`);
   }
-  for (const code of document.querySelectorAll("pre > code:not([tabindex])")) {
-    code.tabIndex = 0; // a wide block can be scrolled with the keys
+  // What is too wide can be scrolled with the keys.
+  const wide = "pre > code, .md-typeset__scrollwrap, table.dataframe, .formula";
+  for (const part of document.querySelectorAll(wide)) {
+    if (!part.hasAttribute("tabindex")) part.tabIndex = 0;
   }
   document.querySelector(".md-search:not([aria-label])")?.setAttribute("aria-label", "Search");
   for (const nav of document.querySelectorAll(".md-nav[aria-labelledby]")) {

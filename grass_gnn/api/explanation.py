@@ -88,11 +88,16 @@ def explain_table(
     return RowSummary(len(rows), len(rows) - len(found))
 
 
+def _signed(value: float) -> str:
+    """Three significant digits, with a minus sign rather than a hyphen."""
+    return f"{value:.3g}".replace("-", "−")
+
+
 def prediction_text(schema: TableSchema, mean: Tensor, std: Tensor) -> str:
     """A prediction [outputs] in a line: values with their std, or the most likely class."""
     if len(mean) == len(schema.targets):
         parts = [
-            f"{name} {value:.3g} (± {spread:.2g} over rewirings)".replace("-", "−")
+            f"{name} {_signed(value)} (± {spread:.2g} over rewirings)"
             for name, value, spread in zip(schema.targets, mean.tolist(), std.tolist(), strict=True)
         ]
         return ", ".join(parts[:3]) + (", …" if len(parts) > 3 else "")

@@ -11,6 +11,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from page_blocks import ROOT
 
+from tools.website import code_spans
 from tools.website.check import Page, repository_problems, site_problems
 from tools.website.formulas import on_page_content
 from tools.website.markdown_text import links, replace_links
@@ -95,9 +96,24 @@ def test_search_finds_settings_and_no_sources(site: tuple[Path, list[str]]) -> N
     assert sizes.most_common(1)[0][1] < 0.2 * sizes.total()
     boosts = {entry["location"]: entry.get("boost", 1) for entry in index["docs"]}
     assert boosts["configuration.html"] == max(boosts.values()) > boosts["modules.html"]
+    titles = {entry["location"]: entry["title"] for entry in index["docs"]}
+    assert titles["configuration.html#training.batch_size"] == "training.batch_size"
+    assert "training.batch_size" in Page((folder / "configuration.html").read_text("utf-8")).anchors
 
 
 def test_reports_open_as_pages(site: tuple[Path, list[str]]) -> None:
     folder, _ = site
     page = (folder / "repository" / "results" / "paper" / "report.html").read_text("utf-8")
     assert page == (ROOT / "results" / "paper" / "report.html").read_text("utf-8")
+
+
+def test_code_is_shown_as_it_is_typed(site: tuple[Path, list[str]]) -> None:
+    row = "| `--split KIND\\|NAME` | a pipe | `a` |"
+    assert code_spans.on_page_markdown(row) == "| `--split KIND|NAME` | a pipe | `a` |"
+    assert code_spans.on_page_markdown("`a\\|b`") == "`a\\|b`"  # not in a table
+    assert ">--bad-rows</span> skip</code>" in code_spans.on_page_content(
+        "<code>--bad-rows skip</code>"
+    )
+    block = "<code><span>grass-gnn</span> --json</code>"
+    assert code_spans.on_page_content(block) == block
+    assert "\\|" not in (site[0] / "commands.html").read_text("utf-8")

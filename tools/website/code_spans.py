@@ -1,6 +1,6 @@
 """MkDocs hook: inline code is shown as it is meant to be typed.
 
-- In tables of the repository's Markdown, a pipe within code is written as ``\\|``, which GitHub shows
+- In the tables of our Markdown files, a pipe within code is written as ``\\|``, which GitHub shows
   as a pipe. Python-Markdown would show the backslash.
 - An option such as ``--bad-rows`` is not broken at its hyphens.
 """
@@ -27,6 +27,7 @@ def on_page_content(content: str, **_: Any) -> str:
     """Keep the names of options in one line."""
 
     def marked(code: re.Match[str]) -> str:
-        return f"<code>{OPTION.sub(r'<span class="option">\g<0></span>', code[1])}</code>"
+        text = OPTION.sub(r'<span class="option">\g<0></span>', code[1])
+        return f"<code>{text}</code>"
 
     return HTML_CODE.sub(marked, content)
