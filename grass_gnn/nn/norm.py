@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from grass_gnn.errors import GrassError
-from grass_gnn.ops.build import is_differentiated
+from grass_gnn.ops.native import is_differentiated
 from grass_gnn.ops.norms import (
     Moments,
     common_moments,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from grass_gnn.ops.build import autocasts_to_bfloat16, use_native
-from grass_gnn.ops.native import StackOutput, grass_stack, pack_weights
+from grass_gnn.ops.native import (
+    StackOutput,
+    StackSettings,
+    autocasts_to_bfloat16,
+    grass_stack,
+    pack_weights,
+    use_native,
+)
 from grass_gnn.ops.order import EdgeOrder, edge_order
 from grass_gnn.ops.reference import LayerWeights, grass_layer
-from grass_gnn.ops.reference_stack import StackSettings
 from grass_gnn.ops.removal import removal_mask
 
 __all__ = [

@@ -15,16 +15,85 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from grass_gnn.ops.build import NORMS, library
+from grass_gnn.ops import build
+from grass_gnn.ops.build import library
 from grass_gnn.ops.order import EdgeOrder
 from grass_gnn.ops.processes import Callback, SumsOfProcesses, joined
 from grass_gnn.ops.reference import LayerWeights
-from grass_gnn.ops.reference_stack import StackSettings, reference_stack
+
+NORMS = ("none", "batch", "instance")  # of the fused layers, in the order of the C++ code
 
 Stack = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def use_native(x: Tensor, norm: str | None, *others: Tensor) -> bool:
+    """Whether :func:`grass_stack` can and should run the layers on ``x`` and ``others``.
+
+    It takes float32 on the CPU with the norms "batch", "instance" and "none", outside
+    ``torch.compile``, ``torch.func`` and forward-mode AD, if the library can be compiled and
+    ``GRASS_OPS`` is not ``reference``.
+    """
+    return (
+        norm in NORMS
+        and all(t.device.type == "cpu" and t.dtype == torch.float32 for t in (x, *others))
+        and not torch.compiler.is_compiling()
+        and not in_transform()
+        and build.available()
+    )
+
+
+def autocasts_to_bfloat16() -> bool:
+    """Whether the fused layers should take bfloat16 operands, as ``training.precision`` may ask.
+
+    Only where the processor has instructions for them: elsewhere, float32 is faster.
+    """
+    return (
+        torch.is_autocast_enabled("cpu")
+        and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        and build.has_bfloat16()
+    )
+
+
+def in_transform() -> bool:
+    """Whether a transform of ``torch.func`` (grad, jvp, vmap, …) or forward-mode AD is active.
+
+    A custom C++ operation has no rules for them: most would fail, and ``torch.func.jvp`` would
+    return tangents of zero.
+    """
+    return peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def is_differentiated(tensor: Tensor) -> bool:
+    """Whether a derivative of any kind may be taken with respect to a tensor."""
+    return (torch.is_grad_enabled() and tensor.requires_grad) or in_transform()
+
+
+class StackSettings(NamedTuple):
+    """Settings of a stack of layers."""
+
+    residual_scale: float
+    """α of equations (13) and (14)."""
+    flip: bool
+    """Swap head and tail in layers with odd numbers."""
+    norm: str
+    """``"batch"`` over all rows, ``"instance"`` (root mean square) over the rows of each graph, or
+    ``"none"``."""
+    removal: float = 0.0
+    """Probability of random edge removal."""
+    seed: int = 0
+    """Random seed of edge removal; see :func:`grass_gnn.ops.removal_mask`."""
+    first_layer: int = 0
+    """Number of the first layer, if the stack is part of a larger one."""
+    synchronise: bool = False
+    """Take the moments of a batch norm over all processes of :mod:`grass_gnn.ops.processes`, all of
+    which must then run the same stack. No effect with a single process."""
+    mixed: bool = False
+    """Take the operands of products in bfloat16 (with float32 sums), and save the inputs of layers
+    in bfloat16, which halves the memory of a training step. Of the fused layers only."""
 
 
 class _Arguments(ctypes.Structure):
@@ -226,6 +295,8 @@ def _backward(
     grad_e = torch.zeros_like(e) if grad_e is None else grad_e
     if torch.is_grad_enabled():  # create_graph: these gradients will be differentiated
         with torch.autocast("cpu", enabled=False):
+            from grass_gnn.ops.reference_stack import reference_stack  # made of parts of this file
+
             again = reference_stack(
                 x, e, weights, edge_index, order[4], given, StackSettings(*ctx.settings)
             )

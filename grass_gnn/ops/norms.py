@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from grass_gnn.ops.build import is_differentiated
+from grass_gnn.ops.native import is_differentiated
 from grass_gnn.ops.processes import add_up_processes
 from grass_gnn.ops.reference import EPSILON
 

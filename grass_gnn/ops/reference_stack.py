@@ -6,38 +6,13 @@ loss contains forces (derivatives of an energy), this stack computes the first g
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
+from grass_gnn.ops.native import StackSettings
 from grass_gnn.ops.norms import common_moments, moments, normalise, normalise_by_graph
 from grass_gnn.ops.reference import LayerWeights, grass_layer
 from grass_gnn.ops.removal import removal_mask
-
-
-class StackSettings(NamedTuple):
-    """Settings of a stack of layers."""
-
-    residual_scale: float
-    """α of equations (13) and (14)."""
-    flip: bool
-    """Swap head and tail in layers with odd numbers."""
-    norm: str
-    """``"batch"`` over all rows, ``"instance"`` (root mean square) over the rows of each graph, or
-    ``"none"``."""
-    removal: float = 0.0
-    """Probability of random edge removal."""
-    seed: int = 0
-    """Random seed of edge removal; see :func:`grass_gnn.ops.removal_mask`."""
-    first_layer: int = 0
-    """Number of the first layer, if the stack is part of a larger one."""
-    synchronise: bool = False
-    """Take the moments of a batch norm over all processes of :mod:`grass_gnn.ops.processes`, all of
-    which must then run the same stack. No effect with a single process."""
-    mixed: bool = False
-    """Take the operands of products in bfloat16 (with float32 sums), and save the inputs of layers
-    in bfloat16, which halves the memory of a training step. Of the fused layers only."""
 
 
 def reference_stack(
