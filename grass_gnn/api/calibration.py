@@ -361,8 +361,8 @@ def held_out(
     if reference is not None:
         near = compare(models[0], reference, rows.datasets[0], rows.similarity, found)
     source = "validation split" if data is None else Path(data).name
-    forest = any(one is not None for one in rows.forests)
-    return HeldOut(found, rows.target, near, source, forest=forest)
+    with_trees = any(one is not None for one in rows.forests)
+    return HeldOut(found, rows.target, near, source, forest=with_trees)
 
 
 def out_of_fold(models: Sequence[TrainedModel], rewirings: int, seed: int) -> HeldOut:

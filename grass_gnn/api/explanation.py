@@ -16,6 +16,7 @@ from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.explain import Explanation, common_scale, draw_molecule
+from grass_gnn.evaluation.forest import forest_checksum
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_json
 from grass_gnn.progress import report_progress, reporting
@@ -61,6 +62,8 @@ def explain_table(
     names = [place for place in range(len(table.columns)) if place not in used][:1]
     rows = list(islice(table, limit))
     found: list[tuple[Row, Any, Explanation, str]] = []
+    # Attention is the network's, and so is the prediction beside it.
+    alone = " (network alone)" if forest_checksum(model) else ""
     reader = MoleculeReader(schema.features, drawings=True, descriptors=schema.rdkit)
     with reporting(options.progress), ReadingPool(reader, workers=1) as pool:
         molecules = pool.read([row.cells[column] for row in rows])
@@ -74,7 +77,7 @@ def explain_table(
             graph = read.with_descriptors(values)
             mean, std = model.predict([graph], options.rewirings, options.seed)
             explanation = model.explain(graph, options.rewirings, options.seed)
-            prediction = prediction_text(schema, mean[0], std[0])
+            prediction = prediction_text(schema, mean[0], std[0]) + alone
             found.append((row, read.drawable, explanation, prediction))
             report_progress("Explaining", done, len(rows))
     scale = common_scale(explanation for _, _, explanation, _ in found)

@@ -68,8 +68,8 @@ def test_molecules_are_predicted_by_name(tmp_path, capsys):
 
 
 def test_the_reported_error_is_seen_again(shared_data, tmp_path):
-    reported = read_json(RESULTS / "results.json")["test"]
+    reported = read_json(RESULTS / "zinc" / "results.json")["test"]
     data = tmp_path / "zinc"
     shutil.copytree(shared_data / "zinc", data)
-    found = evaluate_run(RESULTS, data, rewirings=2, seed=7)["test"]
+    found = evaluate_run(RESULTS / "zinc", data, rewirings=2, seed=7)["test"]
     assert found["mean"] == pytest.approx(reported["mean"], abs=4 * reported["variance"] ** 0.5)
