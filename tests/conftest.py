@@ -1,10 +1,15 @@
 """Shared fixtures: where real data are, and little work so that tests can run side by side."""
 
+import contextlib
 import os
+import pickle
+import threading
 from pathlib import Path
 
 import pytest
 import torch
+
+from grass_gnn.data.tables import reading
 
 torch.set_num_threads(1)
 
@@ -15,6 +20,62 @@ def few_resamples():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("grass_gnn.evaluation.protocol.BOOTSTRAP", 20)
         yield
+
+
+_start, _close = reading.ReadingPool._start, reading.ReadingPool.close
+_MOST_KEPT = 6
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_readers():
+    """Idle workers of one test read the molecules of the next.
+
+    To start them, each of which imports RDKit, takes a third of the time of a small run.
+    """
+    kept = []  # pairs of what a worker was started with, and the worker
+    lock = threading.Lock()  # a pool starts its workers in several threads
+
+    def end(worker):
+        worker.process.kill()
+        worker.kill()
+
+    def key(pool):
+        return reading._START, pickle.dumps(pool.reader)
+
+    def start(pool):
+        with lock:
+            for number, (known, worker) in enumerate(kept):
+                if known == key(pool) and worker.process.poll() is None:
+                    del kept[number]
+                    pool._all.append(worker)
+                    return worker
+        return _start(pool)
+
+    def close(pool):
+        pool._closed = True  # its threads take no other worker
+        with contextlib.suppress(IndexError):  # there is none left
+            while worker := pool._idle.pop():
+                pool._all.remove(worker)
+                with lock:
+                    kept.append((key(pool), worker))
+        _close(pool)
+        with lock:
+            while len(kept) > _MOST_KEPT:
+                end(kept.pop(0)[1])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading.ReadingPool, "_start", start)
+        patch.setattr(reading.ReadingPool, "close", close)
+        yield
+    for _, worker in kept:
+        end(worker)
+
+
+@pytest.fixture
+def fresh_readers(monkeypatch):
+    """Workers end with their pool, as outside of the tests."""
+    monkeypatch.setattr(reading.ReadingPool, "_start", _start)
+    monkeypatch.setattr(reading.ReadingPool, "close", _close)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ TINY = {
     "model.dim": 8,
     "model.layers": 2,
     "model.head_hidden": 4,
-    "training.epochs": 3,
+    "training.epochs": 2,
     "training.batch_size": 16,
     "evaluation.statistics_passes": 1,
     "evaluation.rewirings": 2,

@@ -139,7 +139,16 @@ def test_interrupted_folds_are_resumed_and_finished_ones_kept(
 
 
 def test_classes_have_equal_shares_and_a_table_is_printed(molecules, tmp_path, capsys):
-    arguments = ["train", str(molecules), "--target", "large", "--folds", "2", *SET]
+    arguments = [
+        "train",
+        str(molecules),
+        "--target",
+        "large",
+        "--folds",
+        "2",
+        "--no-baseline",
+        *SET,
+    ]
     out = tmp_path / "out"
     assert main([*arguments, "--out", str(out)]) == 0
     said = capsys.readouterr()

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from small_tables import TINY, read_csv, some_smiles, write_csv
@@ -13,9 +14,10 @@ from grass_gnn.cli import main
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.molecules import parse
-from grass_gnn.data.tables.spec import TableSpec
+from grass_gnn.data.tables.spec import BUNDLED, TableSpec
 
 SET = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
+SET += ["--no-baseline"]
 
 
 def test_run_folder_is_self_contained(run, molecules):
@@ -234,6 +236,9 @@ def test_the_example_table_is_right_and_trains(tmp_path, monkeypatch, capsys):
         assert float(row["logP"]) == pytest.approx(Crippen.MolLogP(mol), abs=1e-2)
         assert float(row["TPSA"]) == pytest.approx(rdMolDescriptors.CalcTPSA(mol), abs=1e-1)
     monkeypatch.chdir(tmp_path)
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join(EXAMPLE.read_text("utf-8").splitlines()[:61]), "utf-8")
+    monkeypatch.setitem(BUNDLED, "example", replace(BUNDLED["example"], path=few))
     assert main(["train", "example", *SET, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["test"]["metric"] == "mae"
     assert (tmp_path / "runs" / "example" / "weights.safetensors").is_file()

@@ -47,7 +47,7 @@ def test_command_line_resumes_and_its_best_settings_train(molecules, tmp_path, c
     assert "model.layers" not in first  # --set fixes what it names
 
     run = tmp_path / "run"
-    train = ["train", str(molecules), "--target", "size", "--config", str(best)]
+    train = ["train", str(molecules), "--target", "size", "--config", str(best), "--no-baseline"]
     assert main([*train, "--out", str(run)]) == 0
     config = load_model(run).config
     for name, value in trials[0]["settings"].items():

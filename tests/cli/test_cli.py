@@ -114,6 +114,7 @@ def test_evaluate_with_rewirings_of_each_graph_alone(tmp_path, capsys):
     table = "\n".join(EXAMPLE.read_text("utf-8").splitlines()[:31])
     (tmp_path / "table.csv").write_text(table, "utf-8")
     arguments = [*SMALL[2:], "--set", "model.head_hidden=0", "--target", "logP", "--out", "run"]
+    arguments += ["--no-baseline"]
     assert main(["train", "table.csv", *arguments]) == 0
     capsys.readouterr()
 

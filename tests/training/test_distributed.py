@@ -157,7 +157,8 @@ def test_each_graph_is_seen_once_an_epoch_in_the_batches_of_one_process(tmp_path
         assert values(a) == values(b, c)
 
 
-BATCHES = 40  # ten epochs of four
+EPOCHS = 4
+BATCHES = 16  # four in each
 
 
 def train_arguments(out, *more):
@@ -178,8 +179,8 @@ def train_arguments(out, *more):
     }
     given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     return [
-        *("train", str(table), "--target", "logP", "--epochs", "10", "--seed", "5"),
-        *("--out", str(out), *given, *more),
+        *("train", str(table), "--target", "logP", "--epochs", str(EPOCHS), "--seed", "5"),
+        *("--out", str(out), "--no-baseline", *given, *more),
     ]
 
 
@@ -206,9 +207,10 @@ def by_torchrun(tmp_path_factory):
 def test_torchrun_starts_the_processes(by_torchrun):
     folder, out = by_torchrun
     assert out.count("Everything is in") == 1
-    assert len((folder / "metrics.csv").read_text().splitlines()) == 11
+    assert len((folder / "metrics.csv").read_text().splitlines()) == EPOCHS + 1
 
 
+@pytest.mark.usefixtures("fresh_readers")
 def test_a_dead_process_gives_one_sentence_and_the_run_can_be_resumed(
     by_torchrun, tmp_path, monkeypatch, capfd
 ):
@@ -244,7 +246,9 @@ def test_a_dead_process_gives_one_sentence_and_the_run_can_be_resumed(
 
 
 def test_the_death_of_the_leader_ends_the_others(tmp_path):
-    command = [sys.executable, "-m", "grass_gnn", *train_arguments(tmp_path / "run")]
+    # Many epochs, so that the run does not end before it is killed.
+    arguments = train_arguments(tmp_path / "run", "--epochs", "50")
+    command = [sys.executable, "-m", "grass_gnn", *arguments]
     leader = subprocess.Popen(
         [*command, "--devices", "2"],
         env=ENVIRONMENT | {"GRASS_OPS": "reference"},
