@@ -30,8 +30,9 @@ from typing import Any
 
 from grass_gnn.errors import GrassError, RunError, first_line
 
-LARGEST_TEXT = 64 << 20  # bytes of a JSON, TOML or CSV file of a run folder
-_MOST_KEY_PARTS = 1000  # in one line of a TOML file
+LARGEST_TEXT = 64 << 20  # bytes of a JSON or CSV file of a run folder
+LARGEST_TOML = 1 << 20  # bytes; parsing takes a hundred times as much memory
+_MOST_KEY_PARTS = 100  # in one line of a TOML file
 
 
 @contextlib.contextmanager
@@ -205,7 +206,7 @@ def read_json(path: str | Path, limit: int = LARGEST_TEXT) -> Any:
         raise RunError(f"The file {path} is damaged: {first_line(error)}.") from None
 
 
-def read_toml(path: str | Path, limit: int = LARGEST_TEXT) -> dict[str, Any]:
+def read_toml(path: str | Path, limit: int = LARGEST_TOML) -> dict[str, Any]:
     """Read an untrusted TOML file; see :func:`read_bytes`."""
     text = read_text(path, limit)
     # Dotted keys take time quadratic in their parts. A list of numbers has as many commas as dots.

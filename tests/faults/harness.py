@@ -279,7 +279,7 @@ def run_child(
     return Outcome(code, told, done, seconds, left_behind(child))  # type: ignore[arg-type]
 
 
-def left_behind(session: int, patience: float = 30.0) -> int:
+def left_behind(session: int, patience: float = 60.0) -> int:
     """Processes of a session that are still running after some seconds; they are ended then.
 
     A worker that is importing RDKit ends when it has done so, which may take seconds on a busy

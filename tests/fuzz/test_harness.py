@@ -51,3 +51,19 @@ def test_a_hang_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
     assert [place.split()[0] for place in tally.findings] == ["HangError"]
+
+
+def test_variants_of_a_drawn_input_are_tried_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "setitimer", lambda *_: None)
+    seen = set()
+
+    def keep(case: tuple[bytes, int, str, bool], _: Path, past: Passed) -> None:
+        past()
+        seen.add(case)
+
+    cases = st.just((b"abc", 5, "x", True))
+    tally = at_random(Target("one case", cases, keep), 40, variants=39)
+    assert tally.inputs == tally.past == 40
+    assert (b"abc", 5, "x", True) in seen and len(seen) > 20
+    assert {(text, flag) for _, _, text, flag in seen} == {("x", True)}  # options stay
+    assert all(number >= 0 for _, number, _, _ in seen)

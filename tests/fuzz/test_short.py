@@ -19,6 +19,7 @@ INPUTS = {
     "nested JSON and TOML": 40,
     "Parquet expansion": 30,
     "special files": 15,
+    "Excel, SDF, SMI and InChI": 60,
 }
 
 
@@ -35,7 +36,7 @@ def small_and_bounded(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_input_gives_a_value_or_a_clear_error(name: str) -> None:
-    tally = at_random(TARGETS[name], INPUTS.get(name, 250))
+    tally = at_random(TARGETS[name], INPUTS.get(name, 250), variants=4)
     assert not tally.findings, "\n".join(tally.findings.values())
     assert tally.inputs >= 0.9 * INPUTS.get(name, 250)
     assert tally.past >= 0.3 * tally.inputs

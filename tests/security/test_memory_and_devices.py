@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from grass_gnn import GRASS, GRASSConfig, GrassError, load_model
 from grass_gnn.data.benchmarks.raw import load_data
 from grass_gnn.data.tables.files import open_table
-from grass_gnn.errors import LONGEST_MESSAGE
+from grass_gnn.errors import LONGEST_MESSAGE, RunError
 from grass_gnn.evaluation.trained import save_model
 from grass_gnn.files import read_bytes, read_json, read_text, read_toml
 from grass_gnn.uncertainty.domain import SimilarityReference
@@ -109,6 +109,18 @@ def test_invalid_toml_gives_an_error_of_one_short_line(tmp_path, text):
     assert len(str(caught.value)) < LONGEST_MESSAGE and "\n" not in str(caught.value)
     with pytest.raises(GrassError):
         read_toml(tmp_path / "none.toml")
+
+
+def test_toml_that_takes_long_or_much_memory_is_refused_by_its_size(tmp_path):
+    """Without a limit, each of these takes seconds for every megabyte, or gigabytes for 64."""
+    many = "\n".join(f"a{number} = 1" for number in range(200_000))
+    long = "\n".join("a" + ".a" * 900 + f".b{number} = 1" for number in range(400))
+    for text in (many, long):
+        (tmp_path / "x.toml").write_text(text)
+        with pytest.raises(RunError):
+            read_toml(tmp_path / "x.toml")
+    (tmp_path / "x.toml").write_text("[model]\nsizes = [" + "0.5, " * 500 + "]\n")
+    assert len(read_toml(tmp_path / "x.toml")["model"]["sizes"]) == 500
 
 
 def test_messages_are_short_and_can_be_printed():
