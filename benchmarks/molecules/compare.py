@@ -68,8 +68,13 @@ def run(method: str, table: Path, split: str, seed: int, arguments: argparse.Nam
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     if method in GRASS:
-        targets = [c for c in pd.read_csv(table, nrows=0).columns if c not in ("smiles", *SPLITS)]
-        command = [sys.executable, "-m", "grass_gnn", "train", str(table), "--split", split]
+        whole = pd.read_csv(table, dtype=str)
+        targets = [name for name in whole.columns if name not in ("smiles", *SPLITS)]
+        # Under another name: "--split scaffold" would draw a scaffold split instead of reading it.
+        own = whole[["smiles", *targets]].assign(given=whole[split])
+        own.to_csv(scratch / "table.csv", index=False)
+        command = [sys.executable, "-m", "grass_gnn", "train", str(scratch / "table.csv")]
+        command += ["--split", "given"]
         command += ["--target", ",".join(targets), "--seed", str(seed)]
         command += ["--out", str(scratch / "run"), *GRASS[method]]
     else:
@@ -81,21 +86,21 @@ def run(method: str, table: Path, split: str, seed: int, arguments: argparse.Nam
     if method in GRASS:
         results = json.loads((scratch / "run" / "results.json").read_text())
         facts["members"] = results["test"].get("members")
-        in_common_form(scratch / "run" / "test_predictions.csv", table, targets).to_csv(
-            scratch / "out.csv", index=False
-        )
+        found = in_common_form(scratch / "run" / "test_predictions.csv", own, targets)
+        found.to_csv(scratch / "out.csv", index=False)
     (arguments.work / f"{name}.json").write_text(json.dumps(facts))
     os.replace(scratch / "out.csv", out)
     shutil.rmtree(scratch)
     print(f"{name}: {facts['cpu_seconds']} CPU seconds", flush=True)
 
 
-def in_common_form(path: Path, table: Path, targets: list[str]) -> pd.DataFrame:
+def in_common_form(path: Path, table: pd.DataFrame, targets: list[str]) -> pd.DataFrame:
     """Test predictions of grass-gnn as the other methods write them: rows are counted from 0."""
-    found, smiles = pd.read_csv(path), pd.read_csv(table)["smiles"]
+    found = pd.read_csv(path)
     found["row"] -= 2  # lines of the file, the first of which has the names of the columns
-    if list(smiles.iloc[found["row"]]) != list(found["smiles"]):
-        raise SystemExit(f"{path} has other rows than {table}")
+    chosen = table.iloc[found["row"]]
+    if list(chosen["smiles"]) != list(found["smiles"]) or set(chosen["given"]) != {"test"}:
+        raise SystemExit(f"{path} has other rows than the test rows of the table")
     renamed = {f"{target}_prob": f"{target}_pred" for target in targets}
     return found.drop(columns=["smiles", *targets]).rename(columns=renamed)
 
@@ -126,9 +131,11 @@ def report(tables: Path, work: Path) -> None:
             for kind in ("pred", "std", "lower", "upper")
             if f"{targets[0]}_{kind}" in found
         }
-        expected = int((truth[split] == "test").sum())
-        if len(found) != expected:
-            print(f"{path.stem}: {len(found)} of {expected} test rows were predicted")
+        expected = np.flatnonzero(truth[split] == "test")
+        if not set(found["row"]) <= set(expected):
+            raise SystemExit(f"{path.stem} has predicted other rows than the test rows")
+        if len(found) != len(expected):
+            print(f"{path.stem}: {len(found)} of {len(expected)} test rows were predicted")
         cases.append(Case(method, table, split, int(seed), y, columns, cost))
     results = summarise(cases)
     (RESULTS / "results.json").write_text(json.dumps(results, indent=1) + "\n")

@@ -142,7 +142,8 @@ def markdown_tables(results: dict[str, Any]) -> str:
             spread = "" if entry["std_over_seeds"] is None else f" ± {entry['std_over_seeds']:.3f}"
             text = f"{entry['mean']:.3f}{spread}"
             text = f"**{text}**" if entry["mean"] == best else text
-            texts.append(f"{text} ({entry['cpu_seconds']:.0f} s)")
+            count = f"{entry['seeds']} seed{'s' * (entry['seeds'] > 1)}"
+            texts.append(f"{text} ({count}, {entry['cpu_seconds']:.0f} s)")
         lines.append(f"| {cell} | " + " | ".join(texts) + " |")
     lines += [
         "",

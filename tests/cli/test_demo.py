@@ -73,4 +73,4 @@ def test_what_newcomers_see_names_scores_molecules_and_the_report(tmp_path, monk
     assert (folder / "calibration.json").is_file()
     assert "<html" in (folder / "report.html").read_text("utf-8")
     assert not (folder / "old.txt").exists()
-    assert "random forest" in shown and "Morgan" in shown
+    assert "forest of extra trees" in shown and "Morgan" in shown
