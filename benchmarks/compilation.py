@@ -12,14 +12,14 @@ median step; on a GPU, Triton's compilations in other processes are not part of 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # so that its time is counted
+os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")  # of earlier runs
 os.environ["GRASS_OPS"] = "reference"
 
 import torch
@@ -33,7 +33,16 @@ from grass_gnn.nn.model import GRASS
 DTYPES = {"32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
+class Compiled(NamedTuple):
+    """How often the layers were compiled in one mode, and how long that took."""
+
+    mode: str
+    compilations: int
+    compiling: float  # seconds of CPU
+    step: float  # seconds of CPU, the median
+
+
+def measure(options: argparse.Namespace) -> list[Compiled]:
     """Train on batches of different sizes, then predict them."""
     device, dtype = find_device(options.device), DTYPES[options.precision]
     changes: dict[str, Any] = {"model.checkpoint": options.checkpoint}
@@ -61,25 +70,28 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         float(output.detach().sum())  # waits for the device
         return time.process_time() - started
 
-    found: dict[str, Any] = {
-        "device": str(device),
-        "layers": config.model.layers,
-        "batches": len(batches),
-        "precision": options.precision,
-        "checkpoint": options.checkpoint,
-        "torch": torch.__version__,
-    }
-    for what, training in (("training", True), ("prediction", False)):
+    found = []
+    for mode, training in (("training", True), ("prediction", False)):
         model.train(training)
         before = counter.frame_count
         seconds = [step(number, training) for number in range(len(batches))]
         usual = statistics.median(seconds)
-        found[what] = {
-            "compilations": counter.frame_count - before,
-            "compile_cpu_seconds": round(sum(s - usual for s in seconds if s > 3 * usual), 1),
-            "median_step_cpu_seconds": round(usual, 3),
-        }
+        compiling = sum(s - usual for s in seconds if s > 3 * usual)
+        found.append(Compiled(mode, counter.frame_count - before, compiling, usual))
     return found
+
+
+def report(found: list[Compiled], options: argparse.Namespace) -> str:
+    """The figures as a table in Markdown."""
+    layers = options.layers or GRASSConfig.preset("zinc").model.layers
+    what = f"{layers} layers, {options.batches} batches, {options.device}, {options.precision}"
+    lines = [
+        f"| {what} | compilations | compiling, s of CPU | median step, s of CPU |",
+        "|---|---|---|---|",
+    ]
+    for one in found:
+        lines.append(f"| {one.mode} | {one.compilations} | {one.compiling:.1f} | {one.step:.3f} |")
+    return "\n".join([*lines, f"PyTorch {torch.__version__}, backend {options.backend}."])
 
 
 def main() -> None:
@@ -92,7 +104,8 @@ def main() -> None:
     parser.add_argument("--precision", choices=DTYPES, default="32")
     parser.add_argument("--checkpoint", type=int, default=0, help="layers per recomputed segment")
     parser.add_argument("--backend", default="inductor", help="backend of torch.compile")
-    print(json.dumps(measure(parser.parse_args()), indent=2))
+    options = parser.parse_args()
+    print(report(measure(options), options))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ SHAPES = {
     "pascalvoc-sp": ("compute-lrgb", "PascalVOC-SP"),
     "cluster": ("compute", "CLUSTER"),
 }
-BATCHES = {"zinc": 10, "pascalvoc-sp": 4, "cluster": 4}
+# The presets' batches of large graphs take up to a gigabyte each: smaller ones are measured.
+BATCHES = {"zinc": (20, 200), "pascalvoc-sp": (8, 50), "cluster": (8, 50)}  # number and size
 
 
 class Rates(NamedTuple):
@@ -61,8 +62,8 @@ def measure(name: str, zinc: str | None = None, dry_run: bool = False) -> Rates:
     table, column = SHAPES[name]
     epoch = published_table(table).cell("Training time per epoch (s)", column).value
     assert epoch is not None
-    size = 2 if dry_run else config.training.batch_size
-    packed = pack(sample(name, config, size * (1 if dry_run else BATCHES[name]), zinc), config)
+    count, size = (1, 2) if dry_run else BATCHES[name]
+    packed = pack(sample(name, config, count * size, zinc), config)
     delivered, cores = {}, 0.0
     for workers in WORKERS[:2] if dry_run else WORKERS:
         loader = TrainingLoader(packed, config, size, shuffle=True, workers=workers)

@@ -266,8 +266,9 @@ def decomposed_pairs(
     chunk = max(1, _CHUNK_NUMBERS // largest)  # tiles
     for first in range(0, tile_graph.numel(), chunk):
         rows = pair[first * _TILE_PAIRS : (first + chunk) * _TILE_PAIRS]
-        head, tail = padded[:, rows]
-        product = (vectors[head] * vectors[tail]).view(-1, _TILE_PAIRS, columns)
+        head, tail = padded.index_select(1, rows)
+        product = vectors.index_select(0, head).mul_(vectors.index_select(0, tail))
+        product = product.view(-1, _TILE_PAIRS, columns)
         encoding = torch.bmm(product, powers[tile_graph[first : first + chunk]])
         out.index_copy_(0, rows, encoding.view(-1, k))
     return out[:num_pairs]
