@@ -6,6 +6,7 @@ from pretend import DEVICE
 from small import SMALL
 
 from grass_gnn import GRASS, GRASSConfig, TrainedModel
+from grass_gnn.api.calibration import calibrate
 from grass_gnn.api.finetuning import finetune
 from grass_gnn.data.packed.dataset import pack
 from grass_gnn.data.packed.prepare import prepare
@@ -66,6 +67,12 @@ FAULTS = {
         ("grass_gnn.training.loop.move_batch", stay),
         lambda folder: training(folder, CONFIG.override({"model.architecture": "gcn"})),
     ),
+    "train: predictions of several targets copied back": (
+        ("grass_gnn.nn.model.TaskHead.forward", to_cpu(TaskHead.forward)),
+        lambda folder: training(
+            folder, CONFIG.override({"task.outputs": 2, "task.missing": True, "task.loss": "mse"})
+        ),
+    ),
     "statistics: batches not copied": (
         ("grass_gnn.evaluation.protocol.move_batch", stay),
         lambda folder: collect(trained().model, pack(graphs(), CONFIG), CONFIG, passes=1),
@@ -105,6 +112,12 @@ def test_a_fault_that_is_put_back_is_noticed(fault, tmp_path, monkeypatch):
     monkeypatch.setattr(place, broken)
     with pytest.raises((RuntimeError, TypeError), match=r"same device|numpy"):
         action(tmp_path)
+
+
+def test_calibration_notices_that_a_batch_is_left_behind(run, monkeypatch):
+    monkeypatch.setattr("grass_gnn.data.batch.GraphBatch.to", stay)
+    with pytest.raises(RuntimeError, match="same device"):
+        calibrate(run, rewirings=2, store=False, device=DEVICE)
 
 
 def test_a_model_that_is_moved_back_after_training_is_noticed(tmp_path, monkeypatch):
