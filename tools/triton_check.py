@@ -9,10 +9,10 @@
 (``triton_check.cpp``), with dynamic shapes and no graph breaks, forward and backward, and Inductor
 writes the same kind of Triton kernels as on a GPU. They are then compiled by Triton, down to a
 cubin, or run by Triton's interpreter in float32, with values compared to those of the uncompiled
-layer (with plain formulas in place of CUDA's exp, log1p, tanh and rsqrt). Nothing runs on a GPU, and
-matrix products, which cuBLAS computes there, are not checked.
-Three of Inductor's graph passes need a device and are switched off: padding of matrix products,
-fused attention, and the folding of constants.
+layer. The interpreter takes plain formulas in place of CUDA's exp, log1p, tanh and rsqrt. Nothing
+runs on a GPU, and matrix products, which cuBLAS computes there, are not checked. Three of
+Inductor's graph passes need a device and are switched off: padding of matrix products, fused
+attention, and the folding of constants.
 """
 
 from __future__ import annotations
