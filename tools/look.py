@@ -159,31 +159,32 @@ async def picture(tab: Tab, path: Path, width: int) -> None:
     path.write_bytes(base64.b64decode(shot["data"]))
 
 
-async def visit(tab: Tab, name: str, address: str, width: int, theme: str, axe: str) -> list[str]:
-    """Open a page in one way; returns its problems."""
-    tab.messages.clear()
-    scheme = {"name": "prefers-color-scheme", "value": theme}
-    await tab.send("Emulation.setEmulatedMedia", features=[scheme])
-    # The docs remember the theme in which they were opened first.
-    await tab.value("try { localStorage.clear() } catch {}; 0")
-    await tab.send("Page.navigate", url="about:blank")  # else tab.open finds the page before
-    await tab.until("location.href === 'about:blank'")
-    await tab.open(address, width)
-    if name == "served":
-        await ask(tab)
-    return await problems(tab, width, axe)
+async def visit(
+    name: str, address: str, width: int, theme: str, folder: Path, axe: str
+) -> list[str]:
+    """Open a page in one way and save its picture; returns its problems.
+
+    Each visit has a browser of its own: the docs remember the theme they were first opened in.
+    """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        async with browser(Path(profile)) as tab:
+            scheme = {"name": "prefers-color-scheme", "value": theme}
+            await tab.send("Emulation.setEmulatedMedia", features=[scheme])
+            await tab.open(address, width)
+            if name == "served":
+                await ask(tab)
+            found = await problems(tab, width, axe)
+            await picture(tab, folder / f"{name}-{width}-{theme}.png", width)
+    return found
 
 
 async def look(pages: dict[str, str], folder: Path, axe: str) -> int:
-    """Open every page in every way and save its picture; returns the number of problems."""
+    """Open every page in every way; returns the number of problems."""
     count = 0
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        async with browser(Path(profile)) as tab:
-            for (name, address), width, theme in product(pages.items(), WIDTHS, THEMES):
-                found = await visit(tab, name, address, width, theme, axe)
-                await picture(tab, folder / f"{name}-{width}-{theme}.png", width)
-                count += len(found)
-                print(f"{name} {width} {theme}: {'; '.join(found) or 'fine'}", flush=True)
+    for (name, address), width, theme in product(pages.items(), WIDTHS, THEMES):
+        found = await visit(name, address, width, theme, folder, axe)
+        count += len(found)
+        print(f"{name} {width} {theme}: {'; '.join(found) or 'fine'}", flush=True)
     return count
 
 
