@@ -335,7 +335,7 @@ def constant_floats() -> AbstractContextManager[None]:
     With dynamic shapes it first takes them for inputs, finds that it cannot, and starts again, so
     that the layer would be compiled twice.
     """
-    return torch._dynamo.config.patch(specialize_float=True)  # type: ignore[no-any-return]
+    return torch._dynamo.config.patch(specialize_float=True)
 
 
 def keep_precision(layer: nn.Module, x: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
