@@ -11,6 +11,9 @@ import torch
 
 from grass_gnn.data.tables import reading
 
+# Two tests run side by side, and some start processes: with more threads they would wait for each
+# other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
 
 

@@ -59,13 +59,13 @@ def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that the pages assume."""
     from grass_gnn.api.fitting import fit_table
 
-    folder, rows = tmp_path_factory.mktemp("pages"), _molecules(150)
-    _write(folder / "molecules.csv", rows[:120], "name smiles logS logP pKa toxic temperature pH")
+    folder, rows = tmp_path_factory.mktemp("pages"), _molecules(100)
+    _write(folder / "molecules.csv", rows[:70], "name smiles logS logP pKa toxic temperature pH")
     _write(folder / "own.csv", rows[:40], "smiles pKa")
-    _write(folder / "held_out.csv", rows[120:], "smiles logS")
-    _write(folder / "new.csv", rows[120:126], "smiles")
-    _write(folder / "example.csv", rows[:120], "name smiles logP")
-    _write(folder / "solubility.csv", rows[:120], "name smiles logS")
+    _write(folder / "held_out.csv", rows[70:], "smiles logS")
+    _write(folder / "new.csv", rows[70:76], "smiles")
+    _write(folder / "example.csv", rows[:70], "name smiles logP")
+    _write(folder / "solubility.csv", rows[:70], "name smiles logS")
     for name, part in {"train": rows[:24], "val": rows[24:32], "test": rows[32:40]}.items():
         _write(folder / f"{name}.csv", part, "smiles y")
     with pytest.MonkeyPatch.context() as patch:
