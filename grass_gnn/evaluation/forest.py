@@ -16,7 +16,7 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -230,7 +230,19 @@ def forest_bytes(forest: Forest, splits: dict[str, Prediction]) -> bytes:
     return save_arrays({name: np.ascontiguousarray(value) for name, value in arrays.items()})
 
 
-def _read_card(model: TrainedModel) -> ForestCard | None:
+class SavedModel(Protocol):
+    """What identifies a trained model and its forest: the card, and where both are saved."""
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """The contents of ``config.json``."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The run folder."""
+
+
+def _read_card(model: SavedModel) -> ForestCard | None:
     """``forest.json`` of a run; None for networks alone."""
     if model.folder is None or not (model.folder / FILE).is_file():
         return None
@@ -247,7 +259,7 @@ def _read_card(model: TrainedModel) -> ForestCard | None:
     return card
 
 
-def forest_checksum(model: TrainedModel) -> str | None:
+def forest_checksum(model: SavedModel) -> str | None:
     """The checksum of the forest of a run, if it has one."""
     card = _read_card(model)
     return None if card is None else card.sha256

@@ -32,7 +32,7 @@ from grass_gnn.report.run_figures import (
 from grass_gnn.report.svg import ReportFigure
 from grass_gnn.report.table import EMPTY, Entry, ReportTable, duration, number, signed, with_spread
 from grass_gnn.tasks import METRICS, ProbabilityTask, make_task
-from grass_gnn.uncertainty.calibration import ALONE, Calibration
+from grass_gnn.uncertainty.calibration import ALONE, Calibration, checksums
 
 SPLITS = {"train": "training", "val": "validation", "test": "test"}
 WORST = 10  # number of molecules to draw
@@ -77,7 +77,7 @@ class RunReport:
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """``calibration.json``, if ``grass-gnn calibrate`` wrote one for these weights."""
+        """``calibration.json``, if it belongs to this network and its forest."""
         path = self.folder / f"{ALONE}.json"
         if not path.is_file():
             return None
@@ -85,7 +85,7 @@ class RunReport:
             found = Calibration.model_validate(read_json(path))
         except ValidationError:
             return None
-        same = found.models == [str(self.card.get("weights_sha256"))]
+        same = found.models == checksums([self])
         return found if same and found.fits(self.run.config.task) else None
 
     def predictions(self, split: str) -> SavedPredictions | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.forest import forest_checksum
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json
 from grass_gnn.report.table import number
@@ -66,23 +67,32 @@ def _test_score(models: Sequence[TrainedModel]) -> str:
         if path is None or not path.is_file():
             return "not stored with the weights"
         tests.append(read_json(path)["test"])
+    metric = tests[0]["metric"]
     count = max(int(key) for key in tests[0]["averaged"])
-    values = [float(test["averaged"][str(count)]) for test in tests]
-    metric = METRICS[tests[0]["metric"]].title
-    told = f"{metric} {number(statistics.fmean(values))}"
+    found = [
+        # With a forest, "averaged" has the scores of the network alone.
+        test["metrics"][metric]
+        if "members" in test
+        else (test["averaged"][str(count)], test["averaged_interval"])
+        for test in tests
+    ]
+    values = [float(value) for value, _ in found]
+    told = f"{METRICS[metric].title} {number(statistics.fmean(values))}"
     if len(values) > 1:
         return f"{told} ± {number(statistics.stdev(values), 2)}, mean and s.d. of the single models"
-    low, high = tests[0]["averaged_interval"]
-    return f"{told} (95 % interval {number(low)} to {number(high)}), {count} rewirings averaged"
+    low, high = found[0][1]
+    how = "network and forest" if "members" in tests[0] else f"{count} rewirings"
+    return f"{told} (95 % interval {number(low)} to {number(high)}), {how} averaged"
 
 
 def _size(models: Sequence[TrainedModel]) -> str:
     config = models[0].config
     weights = sum(one.numel() for one in models[0].model.parameters())
     several = f"{len(models)} models, each of " if len(models) > 1 else ""
+    forest = ", with a forest of extra trees" if forest_checksum(models[0]) else ""
     return (
         f"{several}{config.model.layers} layers of width {config.model.dim}, {weights:,} "
-        f"parameters, {config.rewiring.kind} rewiring of degree {config.rewiring.degree}"
+        f"parameters, {config.rewiring.kind} rewiring of degree {config.rewiring.degree}{forest}"
     )
 
 

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from grass_gnn.config import Section, TaskConfig, TaskKind
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.forest import forest_checksum
+from grass_gnn.evaluation.forest import SavedModel, forest_checksum
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json, write_json
 from grass_gnn.tasks import TASKS, ProbabilityTask, Task
@@ -397,7 +397,7 @@ class Calibration(Section):
         return path
 
 
-def checksums(models: Sequence[TrainedModel]) -> list[str]:
+def checksums(models: Sequence[SavedModel]) -> list[str]:
     """Checksums of the weights of models, sorted; those of forests follow a plus sign."""
     return sorted(
         "+".join(filter(None, [str(model.card.get("weights_sha256")), forest_checksum(model)]))

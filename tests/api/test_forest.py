@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import shutil
+from contextlib import closing
 
 import numpy
 import pytest
@@ -25,6 +26,11 @@ from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.evaluation.forest import ARRAYS, FILE, fill, fit_shares, load_stack, mix
 from grass_gnn.evaluation.run import evaluate_run
 from grass_gnn.evaluation.trained import Prediction
+from grass_gnn.report.run import RunReport
+from grass_gnn.report.table import number as shown
+from grass_gnn.serve.card import model_card
+from grass_gnn.serve.limits import Limits
+from grass_gnn.serve.molecules import MoleculeView
 from grass_gnn.tasks import make_task
 from grass_gnn.uncertainty.ensembles import Ensemble
 
@@ -320,3 +326,16 @@ def test_training_shows_all_three_and_can_do_without(table, tmp_path, capsys):
     assert "members" not in results["test"]
     main([*command, "--out", str(tmp_path / "none"), "--no-forest", "--no-baseline"])
     assert "baseline" not in json.loads((tmp_path / "none" / "results.json").read_text())
+
+
+def test_report_and_model_card_are_about_the_average(trained):
+    test = json.loads((trained / "results.json").read_text())["test"]
+    value, network = test["metrics"]["mae"][0], test["members"]["network"]["mae"]
+    assert value != pytest.approx(network)
+    report = RunReport(trained, "run")
+    assert report.calibration is not None  # train calibrated the network together with its forest
+    models = [load_model(trained)]
+    with closing(MoleculeView(models, 2, Limits())) as view:
+        facts = dict(model_card(models, view))
+    assert shown(value) in facts["Test score"] and shown(network) not in facts["Test score"]
+    assert "forest" in facts["Test score"] and "forest" in facts["Model"]
