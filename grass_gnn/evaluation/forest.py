@@ -12,7 +12,6 @@ probabilities the term of the trees is left out.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +30,7 @@ from grass_gnn.data.tables.descriptors import MORGAN_COUNTS
 from grass_gnn.errors import GrassError, first_line
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.evaluation.trained import Prediction, TrainedModel
-from grass_gnn.files import read_bytes, read_json, write_json, write_whole
+from grass_gnn.files import read_checked, read_json, write_json, write_whole
 from grass_gnn.tasks import ProbabilityTask, Task
 
 FILE, ARRAYS = "forest.json", "forest.safetensors"
@@ -276,10 +275,7 @@ def load_stack(model: TrainedModel, task: Task) -> Stack | None:
         return None
     path = model.folder / ARRAYS
     try:
-        data = read_bytes(path, LARGEST_FILE)
-        if hashlib.sha256(data).hexdigest() != card.sha256:
-            raise GrassError(f"The file {path} is damaged: its checksum differs.")
-        arrays = load_arrays(data)
+        arrays = load_arrays(read_checked(path, LARGEST_FILE, card.sha256))
         kinds = {name: (arrays[name].dtype, arrays[name].ndim) for name in _ARRAYS}
         whole = all(kinds[name] == (np.dtype(kind), dim) for name, (kind, dim) in _ARRAYS.items())
         forest = Forest(**{name: arrays[name] for name in _ARRAYS})
