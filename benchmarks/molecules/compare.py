@@ -116,6 +116,14 @@ def call(command: list[str], log: Path) -> float:
     return used.ru_utime + used.ru_stime
 
 
+def has_small_ring(smiles: str) -> bool:
+    """Whether a molecule has a ring of three or four atoms."""
+    from rdkit import Chem
+
+    molecule = Chem.MolFromSmiles(smiles)  # outlives its rings
+    return any(len(ring) < 5 for ring in molecule.GetRingInfo().AtomRings())
+
+
 def report(tables: Path, work: Path) -> None:
     """Score all finished runs; write results.json and the tables of README.md."""
     cases = []
@@ -136,7 +144,8 @@ def report(tables: Path, work: Path) -> None:
             raise SystemExit(f"{path.stem} has predicted other rows than the test rows")
         if len(found) != len(expected):
             print(f"{path.stem}: {len(found)} of {len(expected)} test rows were predicted")
-        cases.append(Case(method, table, split, int(seed), y, columns, cost))
+        rings = np.array([has_small_ring(one) for one in truth.iloc[found["row"]]["smiles"]])
+        cases.append(Case(method, table, split, int(seed), y, columns, cost, rings))
     results = summarise(cases)
     (RESULTS / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     readme = RESULTS / "README.md"

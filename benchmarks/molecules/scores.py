@@ -27,6 +27,7 @@ class Case:
     y: np.ndarray  # [rows, targets]; NaN where unknown
     columns: dict[str, np.ndarray]  # pred, and perhaps std, lower and upper
     cpu_seconds: float
+    small_ring: np.ndarray  # [rows] whether the molecule has a ring of three or four atoms
 
     @property
     def is_binary(self) -> bool:
@@ -78,13 +79,85 @@ def error_bars(case: Case) -> dict[str, float]:
 
 
 def summarise(cases: Iterable[Case]) -> dict[str, Any]:
-    """Scores of every method in every cell (table × split), and paired comparisons with ours."""
+    """Scores of every method in every cell (table × split), and what they add up to."""
     cells: dict[str, dict[str, list[Case]]] = defaultdict(lambda: defaultdict(list))
     for case in cases:
         cells[f"{case.table} {case.split}"][case.method].append(case)
-    return {
-        cell: {method: _row(found, methods.get(OURS)) for method, found in methods.items()}
+    found = {
+        cell: {method: _row(own, methods.get(OURS)) for method, own in methods.items()}
         for cell, methods in cells.items()
+    }
+    everything = [case for methods in cells.values() for own in methods.values() for case in own]
+    return {
+        "cells": found,
+        "standings": standings(found),
+        "error_bars": pooled_error_bars(everything),
+        "small_rings": small_rings(everything),
+    }
+
+
+def standings(cells: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Ours in each cell beside the best other method that was run there.
+
+    ``behind`` is how much larger our error is (RMSE, or 1 − ROC-AUC) relative to that of the best
+    other method; ``tied`` says that the interval of the difference includes zero.
+    """
+    found = {}
+    for cell, row in cells.items():
+        others = {m: entry for m, entry in row.items() if not m.startswith(OURS)}
+        if OURS not in row or not others:
+            continue
+
+        def error(entry: dict[str, Any]) -> float:
+            return 1 - entry["mean"] if entry["metric"] == "ROC-AUC" else entry["mean"]
+
+        best = min(others, key=lambda m: error(others[m]))
+        low, high = others[best]["ours_minus_this"]
+        found[cell] = {
+            "best_other": best,
+            "behind": round(error(row[OURS]) / error(others[best]) - 1, 4),
+            "tied": low <= 0 <= high,
+        }
+    return found
+
+
+def pooled_error_bars(cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
+    """Error bars of each method with a std: coverage over all rows, the rest averaged over runs."""
+    groups: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        if error_bars(case):
+            kind = "scaffold" if case.split == "scaffold" else "random"
+            groups[f"{case.method}, {kind} splits"].append(case)
+    found = {}
+    for name, own in sorted(groups.items()):
+        bars = [error_bars(case) for case in own]
+        rows = np.array([len(case.y) for case in own])
+        found[name] = {
+            "runs": len(own),
+            "rows": int(rows.sum()),
+            "coverage": round(float(np.average([b["coverage"] for b in bars], weights=rows)), 4),
+            "nll": round(float(np.mean([b["nll"] for b in bars])), 4),
+            "rank_correlation": round(float(np.mean([b["rank_correlation"] for b in bars])), 4),
+        }
+    return found
+
+
+def small_rings(cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
+    """RMSE of each method over molecules with a ring of three or four atoms, for each table."""
+    errors: dict[str, dict[str, list[np.ndarray]]] = defaultdict(lambda: defaultdict(list))
+    for case in cases:
+        if not case.is_binary:
+            squares = np.square(case.y - case.columns["pred"])[case.small_ring]  # [rows, targets]
+            errors[case.table][case.method].append(np.append(squares, []))
+    return {
+        table: {
+            method: {
+                "rmse": round(float(np.sqrt(np.nanmean(np.concatenate(own)))), 4),
+                "predictions": sum(len(part) for part in own),
+            }
+            for method, own in sorted(methods.items())
+        }
+        for table, methods in errors.items()
     }
 
 
@@ -125,12 +198,21 @@ def _difference(ours: list[Case], theirs: list[Case], binary: bool) -> tuple[flo
 
 
 def markdown_tables(results: dict[str, Any]) -> str:
-    """The scores and the error bars as Markdown; the best mean of a row is bold."""
+    """All results as Markdown tables."""
+    return "\n\n".join(
+        "\n".join(table(results))
+        for table in (_score_table, _standings_table, _error_bar_table, _ring_table)
+    )
+
+
+def _score_table(results: dict[str, Any]) -> list[str]:
+    """Scores; the best mean of a row is bold."""
+    cells = results["cells"]
     methods = sorted(
-        {m for row in results.values() for m in row}, key=lambda m: (m[:5] != "grass", m)
+        {m for row in cells.values() for m in row}, key=lambda m: (m[:5] != "grass", m)
     )
     lines = ["| table, split | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
-    for cell, row in results.items():
+    for cell, row in cells.items():
         binary = next(iter(row.values()))["metric"] == "ROC-AUC"
         best = (max if binary else min)(entry["mean"] for entry in row.values())
         texts = []
@@ -145,16 +227,51 @@ def markdown_tables(results: dict[str, Any]) -> str:
             count = f"{entry['seeds']} seed{'s' * (entry['seeds'] > 1)}"
             texts.append(f"{text} ({count}, {entry['cpu_seconds']:.0f} s)")
         lines.append(f"| {cell} | " + " | ".join(texts) + " |")
-    lines += [
-        "",
+    return lines
+
+
+def _standings_table(results: dict[str, Any]) -> list[str]:
+    """Ours beside the best of the others."""
+    lines = [
+        "| table, split | best other method | error of grass-gnn relative to it | difference |",
+        "|---" * 4 + "|",
+    ]
+    for cell, entry in results["standings"].items():
+        verdict = "within chance" if entry["tied"] else "more than chance"
+        lines.append(f"| {cell} | {entry['best_other']} | {entry['behind']:+.1%} | {verdict} |")
+    return lines
+
+
+def _error_bar_table(results: dict[str, Any]) -> list[str]:
+    """Error bars in each cell, then pooled."""
+    lines = [
         "| table, split | method | 90 % intervals cover | NLL | rank correlation |",
         "|---" * 5 + "|",
     ]
-    for cell, row in results.items():
-        for method, entry in row.items():
-            if "coverage" in entry:
-                lines.append(
-                    f"| {cell} | {method} | {entry['coverage']:.1%} | {entry['nll']:.2f} "
-                    f"| {entry['rank_correlation']:.2f} |"
-                )
-    return "\n".join(lines)
+    rows = [
+        (f"{cell} | {method}", entry)
+        for cell, row in results["cells"].items()
+        for method, entry in row.items()
+        if "coverage" in entry
+    ]
+    for name, entry in results["error_bars"].items():
+        method, splits = name.split(", ")
+        rows.append((f"**all {splits}**, {entry['rows']:,} rows | {method}", entry))
+    for name, entry in rows:
+        lines.append(
+            f"| {name} | {entry['coverage']:.1%} | {entry['nll']:.2f} "
+            f"| {entry['rank_correlation']:.2f} |"
+        )
+    return lines
+
+
+def _ring_table(results: dict[str, Any]) -> list[str]:
+    """Errors of molecules with small rings."""
+    lines = [
+        "| rings of three or four atoms | method | RMSE | test predictions |",
+        "|---" * 4 + "|",
+    ]
+    for table, methods in results["small_rings"].items():
+        for method, entry in methods.items():
+            lines.append(f"| {table} | {method} | {entry['rmse']:.3f} | {entry['predictions']} |")
+    return lines
