@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,16 +12,25 @@ from torch import Tensor
 
 from grass_gnn.api.options import PredictOptions, check_names, with_fields
 from grass_gnn.api.prediction import RowSummary, with_descriptors
-from grass_gnn.data.tables.files import Row, open_table
+from grass_gnn.data.tables.files import open_table
 from grass_gnn.data.tables.molecules import MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.explain import Explanation, common_scale, draw_molecule
+from grass_gnn.evaluation.attribution import Attribution
+from grass_gnn.evaluation.explain import (
+    Explanation,
+    common_scale,
+    draw_contributions,
+    draw_molecule,
+)
 from grass_gnn.evaluation.forest import forest_checksum
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_json
 from grass_gnn.progress import report_progress, reporting
+from grass_gnn.tasks import make_task
+
+SHOWN = ("atoms", "attention")
 
 
 def explain_table(
@@ -28,22 +39,28 @@ def explain_table(
     folder: str | Path,
     options: PredictOptions | None = None,
     *,
+    show: str = "atoms",
     limit: int = 20,
     **fields: Any,
 ) -> RowSummary:
     """Write ``LINE.svg`` and ``LINE.json`` for each of the first rows of a table.
 
-    Atoms are numbered as in the SMILES, from 0. All pictures have the same colour scale. An
-    unreadable row gets only a JSON file with an error message.
+    The JSON file has the contribution of each atom and the attention of each edge. Atoms are
+    numbered as in the SMILES, from 0. All pictures have the same colour scale. An unreadable row
+    gets only a JSON file with an error message.
 
     Args:
         model: The trained model.
         source: The table of molecules.
         folder: The folder to write to.
         options: Rewirings, column of SMILES, ….
+        show: What the pictures show: ``"atoms"``, their contributions to the first target (or to
+            the most likely class), or ``"attention"``, that of bonds.
         limit: Number of rows to explain.
         **fields: Further fields of :class:`PredictOptions`.
     """
+    if show not in SHOWN:
+        raise GrassError(f"Pictures show {' or '.join(SHOWN)}, not {show!r}.")
     check_names(fields, PredictOptions)
     options = with_fields(options or PredictOptions(), fields)
     model = model if options.device is None else model.to(options.device)
@@ -61,8 +78,8 @@ def explain_table(
     }
     names = [place for place in range(len(table.columns)) if place not in used][:1]
     rows = list(islice(table, limit))
-    found: list[tuple[Row, Any, Explanation, str]] = []
-    # Attention is the network's, and so is the prediction beside it.
+    found: list[_Explained] = []
+    # Contributions and attention are the network's, and so is the prediction beside them.
     alone = " (network alone)" if forest_checksum(model) else ""
     reader = MoleculeReader(schema.features, drawings=True, descriptors=schema.rdkit)
     with reporting(options.progress), ReadingPool(reader, workers=1) as pool:
@@ -77,18 +94,77 @@ def explain_table(
             graph = read.with_descriptors(values)
             mean, std = model.predict([graph], options.rewirings, options.seed)
             explanation = model.explain(graph, options.rewirings, options.seed)
+            attribution = model.attribute(graph, options.rewirings)
             prediction = prediction_text(schema, mean[0], std[0]) + alone
-            found.append((row, read.drawable, explanation, prediction))
+            text = row.cells[column]
+            name = next((row.cells[place] for place in names if row.cells[place]), text)
+            output = 0 if len(mean[0]) == len(schema.targets) else int(mean[0].argmax())
+            found.append(
+                _Explained(
+                    row.line,
+                    text,
+                    name,
+                    prediction,
+                    read.drawable,
+                    explanation,
+                    attribution,
+                    output,
+                )
+            )
             report_progress("Explaining", done, len(rows))
-    scale = common_scale(explanation for _, _, explanation, _ in found)
-    for row, mol, explanation, prediction in found:
-        text = row.cells[column]
-        name = next((row.cells[place] for place in names if row.cells[place]), text)
-        content = {"smiles": text, "prediction": prediction, **explanation.to_dict()}
-        write_json(folder / f"{row.line}.json", content)
-        picture = folder / f"{row.line}.svg"
-        draw_molecule(explanation, mol, picture, name=name, prediction=prediction, scale=scale)
+    for explained in found:
+        write_json(folder / f"{explained.line}.json", explained.to_dict())
+    if show == "attention":
+        _draw_attention(found, folder)
+    else:
+        unit = " (logit)" if make_task(model.config.task).predicts_probabilities else ""
+        _draw_contributions(found, folder, [name + unit for name in output_names(schema)])
     return RowSummary(len(rows), len(rows) - len(found))
+
+
+@dataclass(frozen=True)
+class _Explained:
+    """A row of the table with its explanations."""
+
+    line: int
+    smiles: str
+    name: str
+    prediction: str
+    mol: Any  # of RDKit
+    explanation: Explanation
+    attribution: Attribution
+    output: int  # whose contributions are drawn
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of the JSON file."""
+        return {
+            "smiles": self.smiles,
+            "prediction": self.prediction,
+            **self.attribution.to_dict(),
+            **self.explanation.to_dict(),
+        }
+
+
+def _draw_attention(found: Sequence[_Explained], folder: Path) -> None:
+    scale = common_scale(one.explanation for one in found)
+    for one in found:
+        path = folder / f"{one.line}.svg"
+        texts = {"name": one.name, "prediction": one.prediction}
+        draw_molecule(one.explanation, one.mol, path, **texts, scale=scale)
+
+
+def _draw_contributions(found: Sequence[_Explained], folder: Path, outputs: Sequence[str]) -> None:
+    values = [one.attribution.of_output(one.output) for one in found]
+    scale = max([abs(value) for own in values for value in own], default=0.0)
+    for one, own in zip(found, values, strict=True):
+        path = folder / f"{one.line}.svg"
+        texts = {"name": one.name, "prediction": one.prediction, "target": outputs[one.output]}
+        draw_contributions(own, one.mol, path, **texts, scale=scale)
+
+
+def output_names(schema: TableSchema) -> list[str]:
+    """What each output of a model is called: its target, or its class."""
+    return list(schema.classes) if len(schema.classes) > 2 else list(schema.targets)
 
 
 def _signed(value: float) -> str:

@@ -14,6 +14,7 @@ from grass_gnn.cli.options import Fields, Molecules, Run, expand_options
 EXAMPLES = examples(
     "grass-gnn explain runs/solubility new.csv -o pictures",
     "grass-gnn explain runs/solubility new.csv -o pictures --limit 100 --rewirings 4",
+    "grass-gnn explain runs/solubility new.csv -o pictures --show attention",
 )
 
 
@@ -31,15 +32,27 @@ def explain(
             metavar="FOLDER",
         ),
     ] = None,
+    show: Annotated[
+        str,
+        typer.Option(
+            help="What the pictures show: atoms (how much each atom raises or lowers the "
+            "prediction) or attention (of each bond).",
+            metavar="WHAT",
+        ),
+    ] = "atoms",
     limit: Annotated[int, typer.Option(help="Number of rows to explain.", min=1, metavar="N")] = 20,
 ) -> None:
-    """Draw molecules with the attention of each bond, and write the numbers."""
+    """Draw molecules with the contribution of each atom, and write the numbers.
+
+    The contribution of an atom is the change of the prediction when its features are masked. The
+    JSON files also have the attention of each edge.
+    """
     from grass_gnn.api.explanation import explain_table
     from grass_gnn.evaluation.trained import load_model
 
     output = output or Path(f"{molecules.name.split('.')[0]}-explained")
     rows, failed = explain_table(
-        load_model(run, options.device), molecules, output, options, limit=limit
+        load_model(run, options.device), molecules, output, options, show=show, limit=limit
     )
     unread = f" ({failed:,} could not be read)" if failed else ""
     err.print(f"Explained {rows - failed:,} of {rows:,} rows{unread} → {plain(str(output))}")

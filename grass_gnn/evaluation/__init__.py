@@ -5,6 +5,7 @@ from grass_gnn._lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "attribution": ("Attribution",),
         "explain": ("Explanation",),
         "grass_gnn.tasks": ("LOWER_IS_BETTER",),
         "predictions": (

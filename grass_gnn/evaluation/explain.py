@@ -1,9 +1,12 @@
-"""Attention per edge, averaged over channels, layers and rewirings, and pictures of it.
+"""Attention per edge, averaged over channels, layers and rewirings; pictures of explanations.
 
 The attention of an edge i → j is the share of node j's input that comes from node i. In flipped
 layers (every second one) head and tail swap roles, so the weight of edge i → j counts as attention
 of j → i. Parallel edges of the same kind are summed. The attention that a node pays to
 all its edges, including its self-loop and the added edges, sums to 1.
+
+Attention says where information flows, not what it is good for: for that, the pictures of
+molecules can show the contributions of atoms instead (:mod:`grass_gnn.evaluation.attribution`).
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -120,6 +123,7 @@ def explain_packed(
 
 ADDED_COLOR = "#3b82c4"
 PALE, DEEP = "#fff5cc", "#ffa81a"  # bonds with no attention, and with the most on the scale
+_RAISES, _LOWERS = (1.0, 0.66, 0.1), (0.23, 0.51, 0.77)  # atoms: DEEP and ADDED_COLOR
 _SHOWN_ADDED = 10  # added edges in the picture of a graph: those with the most attention
 _SMALL = 150  # nodes up to which the Kamada–Kawai layout is cheap
 _SIZE = 480, 400  # of a drawn molecule
@@ -168,7 +172,67 @@ def draw_molecule(
     """
     scale = scale or common_scale([explanation])
     inner = molecule_svg(explanation, mol, scale=scale)
-    write_text(path, _framed(inner, explanation, name, prediction, scale))
+    low, high = attention_range(explanation)
+    found = f"{low:.2f} to {high:.2f}" if explanation.pairs() else "no bonds"
+    bonds, loops, added = explanation.by_kind.values()
+    legend = _Legend(
+        title="attention per bond",
+        range=f"attention per bond: {found}",
+        colors=(PALE, DEEP),
+        ends=("0", f"{scale:.2f}"),
+        remarks=(
+            "share of all attention",
+            f"bonds {100 * bonds:.0f} %, self-loops {100 * loops:.0f} %,",
+            f"added edges {100 * added:.0f} %",
+        ),
+    )
+    write_text(path, _framed(inner, name, prediction, legend))
+
+
+def draw_contributions(
+    values: Sequence[float],
+    mol: Any,
+    path: Path,
+    *,
+    target: str,
+    name: str = "",
+    prediction: str = "",
+    scale: float | None = None,
+) -> None:
+    """Write an SVG of an RDKit molecule with its atoms coloured by contribution, and a legend.
+
+    Args:
+        values: The contribution of each atom.
+        mol: The molecule.
+        path: The file.
+        target: What the atoms contribute to.
+        name: Name of the molecule, for the first line of the picture.
+        prediction: The second line.
+        scale: The contribution shown in the deepest colour; the largest of this molecule if not
+            given. The scale is symmetric.
+    """
+    scale = scale or max([abs(value) for value in values], default=0.0) or 1.0
+    colors = {}
+    for atom, value in enumerate(values):
+        share = min(abs(value) / scale, 1.0)
+        full = _RAISES if value > 0 else _LOWERS
+        red, green, blue = (1 - share * (1 - part) for part in full)
+        colors[atom] = (red, green, blue)
+    svg, _ = _draw(mol, {}, atom_colors=colors)
+    least, most = (_signed(end(values)) if values else "0" for end in (min, max))
+    legend = _Legend(
+        title=f"contributions of atoms to {target}",
+        range=f"per atom: {least} to {most}",
+        colors=(ADDED_COLOR, "#ffffff", DEEP),
+        ends=(_signed(-scale), _signed(scale)),
+        remarks=(f"contributions to {target}", "orange raises it, blue lowers it"),
+    )
+    write_text(path, _framed(svg, name, prediction, legend))
+
+
+def _signed(value: float) -> str:
+    """Two decimals, with a minus sign rather than a hyphen."""
+    return f"{value:.2f}".replace("-", "−")
 
 
 def molecule_svg(
@@ -205,6 +269,7 @@ def _draw(
     bond_colors: dict[int, tuple[float, float, float]],
     width: int = _SIZE[0],
     height: int = _SIZE[1],
+    atom_colors: dict[int, tuple[float, float, float]] | None = None,
 ) -> tuple[str, list[tuple[float, float]]]:
     """The SVG of a molecule, and the places of its atoms in it."""
     from rdkit.Chem.Draw import rdMolDraw2D
@@ -216,7 +281,8 @@ def _draw(
     rdMolDraw2D.PrepareAndDrawMolecule(
         drawer,
         mol,
-        highlightAtoms=[],
+        highlightAtoms=list(atom_colors or ()),
+        highlightAtomColors=atom_colors or {},
         highlightBonds=list(bond_colors),
         highlightBondColors=bond_colors,
     )
@@ -240,43 +306,45 @@ def _dashed_lines(explanation: Explanation, places: Sequence[tuple[float, float]
     return "\n".join(lines)
 
 
-def _framed(svg: str, explanation: Explanation, name: str, prediction: str, scale: float) -> str:
+class _Legend(NamedTuple):
+    """What the colours of a picture mean."""
+
+    title: str
+    range: str  # of the values in this picture
+    colors: tuple[str, ...]  # of the scale, from its left to its right end
+    ends: tuple[str, str]
+    remarks: tuple[str, ...]  # lines to the right of the scale
+
+
+def _framed(svg: str, name: str, prediction: str, legend: _Legend) -> str:
     """A drawn molecule below its name and prediction, and above a legend."""
     width, height = _SIZE
     whole, bottom = height + _HEADER + _FOOTER, height + _HEADER
     inner = svg.partition("<!-- END OF HEADER -->")[2].rpartition("</svg>")[0]
-    low, high = attention_range(explanation)
-    found = f"{low:.2f} to {high:.2f}" if explanation.pairs() else "no bonds"
+    stops = "".join(
+        f'<stop offset="{place / (len(legend.colors) - 1):g}" stop-color="{color}"/>'
+        for place, color in enumerate(legend.colors)
+    )
+    remarks = "\n".join(
+        f'<text x="232" y="{bottom + 18 + 18 * line}" font-size="12">{_text(text, 40)}</text>'
+        for line, text in enumerate(legend.remarks)
+    )
     return f"""<svg xmlns="http://www.w3.org/2000/svg" xmlns:rdkit="http://www.rdkit.org/xml"
  xmlns:xlink="http://www.w3.org/1999/xlink" role="img" width="{width}" height="{whole}"
  viewBox="0 0 {width} {whole}" font-family="system-ui, sans-serif" fill="#1c2320">
-<title>{_text(f"{name} {prediction}: attention per bond", 200)}</title>
-<defs><linearGradient id="scale"><stop offset="0" stop-color="{PALE}"/>
-<stop offset="1" stop-color="{DEEP}"/></linearGradient></defs>
+<title>{_text(f"{name} {prediction}: {legend.title}", 200)}</title>
+<defs><linearGradient id="scale">{stops}</linearGradient></defs>
 <rect width="{width}" height="{whole}" fill="#ffffff"/>
 <text x="16" y="28" font-size="17" font-weight="600">{_text(name, 50)}</text>
 <text x="16" y="50" font-size="15">{_text(prediction, 60)}</text>
 <g transform="translate(0 {_HEADER})">{inner}</g>
-<text x="16" y="{bottom + 18}" font-size="12">attention per bond: {found}</text>
+<text x="16" y="{bottom + 18}" font-size="12">{_text(legend.range, 40)}</text>
 <rect x="16" y="{bottom + 26}" width="190" height="12" fill="url(#scale)" stroke="#c9d1cd"/>
-<text x="16" y="{bottom + 53}" font-size="12">0</text>
-<text x="206" y="{bottom + 53}" font-size="12" text-anchor="end">{scale:.2f}</text>
-<text x="232" y="{bottom + 18}" font-size="12">share of all attention</text>
-{_kind_lines(explanation, 232, bottom + 36)}
+<text x="16" y="{bottom + 53}" font-size="12">{legend.ends[0]}</text>
+<text x="206" y="{bottom + 53}" font-size="12" text-anchor="end">{legend.ends[1]}</text>
+{remarks}
 </svg>
 """
-
-
-def _kind_lines(explanation: Explanation, x: int, y: int) -> str:
-    bonds, loops, added = explanation.by_kind.values()
-    lines = (
-        f"bonds {100 * bonds:.0f} %, self-loops {100 * loops:.0f} %,",
-        f"added edges {100 * added:.0f} %",
-    )
-    return "\n".join(
-        f'<text x="{x}" y="{y + 17 * place}" font-size="12">{line}</text>'
-        for place, line in enumerate(lines)
-    )
 
 
 def _text(text: str, most: int) -> str:

@@ -18,6 +18,7 @@ from torch import Tensor
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.dataset import PackedDataset, pack
 from grass_gnn.errors import GrassError, RunError, first_line, shortened
+from grass_gnn.evaluation.attribution import Attribution, attribute_graph
 from grass_gnn.evaluation.explain import Explanation, explain_graph
 from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, device_of, embed_split, predict_split
 from grass_gnn.files import read_checked, read_json, write_json, write_whole
@@ -171,6 +172,17 @@ class TrainedModel:
             deterministic: Derive the rewirings from the graph alone.
         """
         return explain_graph(self.model, self.config, graph, rewirings, seed, deterministic)
+
+    def attribute(self, graph: Data, rewirings: int = 16) -> Attribution:
+        """The contribution of each node to the prediction of a graph, by masking.
+
+        See :mod:`grass_gnn.evaluation.attribution`.
+
+        Args:
+            graph: One graph.
+            rewirings: Number of rewirings to average over; they follow from the graph alone.
+        """
+        return attribute_graph(self.model, self.config, graph, rewirings)
 
 
 def single_graphs(graphs: Graphs) -> list[Data]:

@@ -1,4 +1,4 @@
-"""Explanations: shares of attention that add up, in the right direction."""
+"""Explanations: shares of attention that add up, contributions that agree with masked graphs."""
 
 import json
 from xml.etree import ElementTree
@@ -12,7 +12,10 @@ from torch_geometric.data import Data
 from grass_gnn import GRASS, GRASSConfig, load_model
 from grass_gnn.cli import main
 from grass_gnn.data.batch import ADDED_EDGE
+from grass_gnn.data.packed.dataset import pack
+from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.explain import draw_graph, layout
+from grass_gnn.evaluation.protocol import collect
 from grass_gnn.evaluation.trained import TrainedModel
 
 
@@ -59,7 +62,7 @@ def test_pictures_and_numbers_of_molecules(run, tmp_path, capsys):
     table = write_csv(tmp_path / "in.csv", ["smiles"], [["c1ccccc1CCO"], ["C("], ["C"]])
     out = tmp_path / "pictures"
     arguments = ["explain", str(run), str(table), "-o", str(out), "--rewirings", "2"]
-    assert main(arguments) == 0
+    assert main([*arguments, "--show", "attention"]) == 0
     names = {file.name for file in out.iterdir()}
     assert names == {"2.svg", "2.json", "3.json", "4.svg", "4.json"}
     assert "</svg>" in (out / "2.svg").read_text()
@@ -73,7 +76,8 @@ def test_pictures_of_a_call_share_a_scale_and_name_the_molecule(run, tmp_path):
     rows = [["<b>benzene & co", "c1ccccc1"], ["ethene", "C=C"]]
     table = write_csv(tmp_path / "in.csv", ["name", "smiles"], rows)
     out = tmp_path / "pictures"
-    assert main(["explain", str(run), str(table), "-o", str(out), "--rewirings", "2"]) == 0
+    arguments = ["explain", str(run), str(table), "-o", str(out), "--rewirings", "2"]
+    assert main([*arguments, "--show", "attention"]) == 0
     attention, ends = [], set()
     for line, (name, _) in enumerate(rows, 2):
         picture = ElementTree.fromstring((out / f"{line}.svg").read_text("utf-8"))
@@ -89,6 +93,84 @@ def test_pictures_of_a_call_share_a_scale_and_name_the_molecule(run, tmp_path):
                 pairs[ends_of_bond] = pairs.get(ends_of_bond, 0.0) + edge["attention"]
         attention += pairs.values()
     assert ends == {f"{max(attention):.2f}"}
+
+
+FEATURES = {
+    "input__nodes__kind": "index",
+    "input__nodes__sizes": [4],
+    "input__edges__kind": "index",
+    "input__edges__sizes": [3],
+}
+
+
+def ring(size=6):
+    nodes = torch.arange(size)
+    pairs = torch.stack([nodes, nodes.roll(-1)])
+    kinds = torch.arange(size) % 2
+    return Data(
+        x=(nodes % 3).unsqueeze(1),
+        edge_index=torch.cat([pairs, pairs.flip(0)], dim=1),
+        edge_attr=torch.cat([kinds, kinds]).unsqueeze(1),
+    )
+
+
+def settled(**changes):
+    """A model with norm statistics, so that a prediction does not depend on the rest of a batch."""
+    trained = model(**FEATURES, **changes)
+    graphs = [ring(size) for size in range(3, 9)]
+    trained.model.train()(graphs)  # input norms learn their statistics in training
+    collect(trained.model, pack(graphs, trained.config, targets=False), trained.config, workers=0)
+    return trained
+
+
+@pytest.mark.parametrize("encoding", ["rrwp", "decomposed-rrwp"])
+def test_contributions_are_differences_to_graphs_with_a_masked_node(encoding):
+    """The last category of nodes and edges has an embedding of zero, which masks by hand."""
+    trained = settled(encoding__kind=encoding, task__outputs=2)
+    with torch.no_grad():
+        trained.model.node_features.embedding.tables[0].weight[3] = 0
+        trained.model.edge_features.embedding.tables[0].weight[2] = 0
+    graph = ring()
+    found = trained.attribute(graph, rewirings=3)
+    whole = trained.predict(graph, 3, deterministic=True).mean
+    assert torch.allclose(found.output.float(), whole[0], atol=1e-5)
+    for node in range(6):
+        masked = graph.clone()
+        masked.x[node] = 3
+        masked.edge_attr[(graph.edge_index == node).any(dim=0)] = 2
+        other = trained.predict(masked, 3, deterministic=True).mean
+        assert torch.allclose(found.contribution[node].float(), (whole - other)[0], atol=1e-5)
+    assert found.contribution.abs().min() > 1e-4  # not vacuous
+
+
+def test_contributions_do_not_depend_on_how_copies_are_batched(monkeypatch):
+    from grass_gnn.evaluation import attribution
+
+    trained, graph = settled(), ring(7)
+    whole = trained.attribute(graph, rewirings=2).contribution
+    monkeypatch.setattr(attribution, "_BATCH_NODES", 15)  # two copies at a time
+    assert torch.allclose(trained.attribute(graph, rewirings=2).contribution, whole, atol=1e-6)
+
+
+def test_only_predictions_of_graphs_are_attributed():
+    trained = model(**FEATURES, task__level="node")
+    with pytest.raises(GrassError):
+        trained.attribute(ring())
+
+
+def test_contributions_are_drawn_and_written(run, tmp_path):
+    table = write_csv(tmp_path / "in.csv", ["name", "smiles"], [["phenol", "c1ccccc1O"]])
+    out = tmp_path / "pictures"
+    arguments = ["explain", str(run), str(table), "-o", str(out), "--rewirings", "2"]
+    assert main(arguments) == 0
+    numbers = json.loads((out / "2.json").read_text())
+    assert np.array(numbers["contributions"]).shape == (7, len(numbers["output"]))
+    assert {edge["kind"] for edge in numbers["edges"]} == {"existing", "self-loop", "added"}
+    picture = ElementTree.fromstring((out / "2.svg").read_text("utf-8"))
+    texts = [one.text for one in picture.iter("{http://www.w3.org/2000/svg}text")]
+    largest = max(abs(row[0]) for row in numbers["contributions"])
+    assert f"{largest:.2f}" in texts and f"−{largest:.2f}" in texts  # the ends of the scale
+    assert main([*arguments, "--show", "colours"]) != 0
 
 
 @pytest.mark.parametrize("pairs", [[], [(0, 1), (1, 2)], [(0, 1), (2, 3), (3, 3), (3, 4)]])
