@@ -18,10 +18,11 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def few_resamples():
-    """Confidence intervals from few resamples: with all, they take most of a small run's time."""
+def few_resamples_and_trees():
+    """Few resamples for confidence intervals, and few trees: else both take long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("grass_gnn.evaluation.protocol.BOOTSTRAP", 20)
+        patch.setattr("grass_gnn.api.forest._TREES", 15)
         yield
 
 
