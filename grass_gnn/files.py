@@ -184,6 +184,13 @@ def read_checked(path: str | Path, limit: int, checksum: object) -> bytes:
     return data
 
 
+def write_checked(path: str | Path, data: bytes) -> str:
+    """Write a file, completely or not at all; returns its checksum for :func:`read_checked`."""
+    with write_whole(path) as temporary:
+        temporary.write_bytes(data)
+    return hashlib.sha256(data).hexdigest()
+
+
 def read_text(path: str | Path, limit: int = LARGEST_TEXT) -> str:
     """Read an untrusted text file; see :func:`read_bytes`."""
     try:

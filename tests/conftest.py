@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-import pickle
+import sys
 import threading
 from pathlib import Path
 
@@ -18,10 +18,11 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def few_resamples():
-    """Confidence intervals from few resamples: with all, they take most of a small run's time."""
+def few_resamples_and_trees():
+    """Few resamples for confidence intervals, and few trees: else both take long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("grass_gnn.evaluation.protocol.BOOTSTRAP", 20)
+        patch.setattr("grass_gnn.api.forest._TREES", 15)
         yield
 
 
@@ -31,28 +32,30 @@ _MOST_KEPT = 6
 
 @pytest.fixture(scope="session", autouse=True)
 def kept_readers():
-    """Idle workers of one test read the molecules of the next.
+    """Idle workers of one test read the molecules of the next, whatever its reader.
 
     To start them, each of which imports RDKit, takes a third of the time of a small run.
     """
-    kept = []  # pairs of what a worker was started with, and the worker
+    kept = []
     lock = threading.Lock()  # a pool starts its workers in several threads
 
     def end(worker):
         worker.process.kill()
         worker.kill()
 
-    def key(pool):
-        return reading._START, pickle.dumps(pool.reader)
+    def key():
+        return reading._START, tuple(sys.path)
 
     def start(pool):
         with lock:
-            for number, (known, worker) in enumerate(kept):
-                if known == key(pool) and worker.process.poll() is None:
-                    del kept[number]
+            for worker in kept:
+                if worker.started_with == key() and worker.process.poll() is None:
+                    kept.remove(worker)
                     pool._all.append(worker)
                     return worker
-        return _start(pool)
+        worker = _start(pool)
+        worker.started_with = key()
+        return worker
 
     def close(pool):
         pool._closed = True  # its threads take no other worker
@@ -60,17 +63,17 @@ def kept_readers():
             while worker := pool._idle.pop():
                 pool._all.remove(worker)
                 with lock:
-                    kept.append((key(pool), worker))
+                    kept.append(worker)
         _close(pool)
         with lock:
             while len(kept) > _MOST_KEPT:
-                end(kept.pop(0)[1])
+                end(kept.pop(0))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading.ReadingPool, "_start", start)
         patch.setattr(reading.ReadingPool, "close", close)
         yield
-    for _, worker in kept:
+    for worker in kept:
         end(worker)
 
 

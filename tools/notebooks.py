@@ -8,11 +8,13 @@ import os
 import sys
 import tempfile
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_notebook
 from PIL import Image
 from traitlets.config import Config
 
@@ -27,6 +29,11 @@ QUICK = {
     "coverage=level": "coverage=level, rewirings=2",
     "(len(permutations), 100, 3)": "(len(permutations), 5, 3)",
     "range(100)": "range(5)",
+    '{"training.epochs": EPOCHS': '{"model.layers": 2, "training.epochs": EPOCHS',
+    'target="logP", settings': 'target="logP", forest=False, settings',
+    "calibrated=False)": "calibrated=False, rewirings=2)",
+    "[0.3, 0.5, 0.7, 0.8, 0.9, 0.95]": "[0.5, 0.9]",
+    'table["graph"] = [read': 'table = table.iloc[::4].copy()\ntable["graph"] = [read',
 }
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -34,21 +41,28 @@ METADATA = {
 }
 
 
-def executed(path: Path, folder: Path, quick: bool = False) -> NotebookNode:
-    """A notebook after a run in a given folder, without traces of where and when it ran.
+def shorten(notebook: NotebookNode) -> NotebookNode:
+    """Use few epochs, rewirings and molecules, for tests."""
+    for cell in notebook.cells:
+        for line, short in QUICK.items():
+            cell.source = cell.source.replace(line, short)
+    return notebook
+
+
+def execute(notebooks: Sequence[NotebookNode], folder: Path) -> None:
+    """Run notebooks one after the other, and keep no traces of where and when they ran.
+
+    They share a kernel, because its imports take longer than most cells, but no variables.
 
     Args:
-        path: The notebook.
+        notebooks: The notebooks; their outputs are replaced.
         folder: Working folder of the run.
-        quick: Use few epochs and rewirings, for tests.
     """
-    notebook = nbformat.read(path, as_version=4)
-    if quick:
-        for cell in notebook.cells:
-            for line, short in QUICK.items():
-                cell.source = cell.source.replace(line, short)
+    whole = new_notebook(metadata=METADATA)
+    for notebook in notebooks:
+        whole.cells += [*notebook.cells, new_code_cell("%reset -f")]
     client = NotebookClient(
-        notebook,
+        whole,
         resources={"metadata": {"path": str(folder)}},
         timeout=1800,
         record_timing=False,
@@ -59,13 +73,13 @@ def executed(path: Path, folder: Path, quick: bool = False) -> NotebookNode:
         "PYTHONWARNINGS": "ignore:IProgress not found",  # tqdm without ipywidgets
     }
     client.execute(env=environment)
-    notebook.metadata = METADATA
-    for number, cell in enumerate(notebook.cells, 1):
-        cell.id, cell.metadata = f"cell-{number:02d}", {}
-        for output in cell.get("outputs", []):
-            if "image/png" in output.get("data", {}):
-                output.data["image/png"] = _smaller(output.data["image/png"])
-    return notebook
+    for notebook in notebooks:
+        notebook.metadata = METADATA
+        for number, cell in enumerate(notebook.cells, 1):
+            cell.id, cell.metadata = f"cell-{number:02d}", {}
+            for output in cell.get("outputs", []):
+                if "image/png" in output.get("data", {}):
+                    output.data["image/png"] = _smaller(output.data["image/png"])
 
 
 def _smaller(picture: str) -> str:
@@ -81,7 +95,9 @@ def main() -> None:
     for name in chosen:
         path = FOLDER / f"{name}.ipynb"
         with tempfile.TemporaryDirectory() as folder:
-            nbformat.write(executed(path, Path(folder)), path)
+            notebook = nbformat.read(path, as_version=4)
+            execute([notebook], Path(folder))
+            nbformat.write(notebook, path)
         print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from grass_gnn.api.calibration import calibrate_models
-from grass_gnn.api.fitting import choose_start, describe, train_table
-from grass_gnn.api.options import table_options
+from grass_gnn.api.fitting import choose_start, describe, table_options, train_table
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.tables.dataset import (
     TableData,

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from grass_gnn.api.options import PredictOptions, check_names, with_fields
+from grass_gnn.api.options import PredictOptions
 from grass_gnn.api.prediction import RowSummary, read_chunks, with_descriptors
+from grass_gnn.config import check_names, with_fields
 from grass_gnn.data.tables.files import open_table
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool

@@ -15,11 +15,11 @@ from grass_gnn.api.fitting import (
     class_names,
     default_settings_for,
     graph_options,
+    table_options,
     train_graphs,
     train_table,
 )
 from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
-from grass_gnn.api.options import table_options
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.data.tables.dataset import read_tables

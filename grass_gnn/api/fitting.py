@@ -21,8 +21,14 @@ import numpy as np
 from grass_gnn.api.calibration import add_error_bars
 from grass_gnn.api.forest import FittedForest, add_forest, describe_baseline, fit_forest
 from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
-from grass_gnn.api.options import check_names, table_options, with_fields
-from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
+from grass_gnn.config import (
+    FeatureConfig,
+    GRASSConfig,
+    InputConfig,
+    TaskConfig,
+    check_names,
+    with_fields,
+)
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.data.tables.dataset import TableData, read_tables
 from grass_gnn.data.tables.files import guard, is_table
@@ -139,6 +145,15 @@ def fit_table(
     chosen, pretrained = choose_start(data, config, settings, scratch)
     logger.info(describe(chosen))
     return train_table(data, chosen, out, path, options, pretrained, spec)
+
+
+def table_options(
+    targets: TableSpec | str | Sequence[str], options: RunOptions | None, given: Mapping[str, Any]
+) -> tuple[TableSpec, RunOptions]:
+    """Sort keyword arguments into the columns of a table and the options of a run."""
+    check_names(given, TableSpec, RunOptions)
+    spec = with_fields(TableSpec.of(targets), given)
+    return spec, with_fields(options or RunOptions(), given)
 
 
 def choose_start(

@@ -12,7 +12,6 @@ cross-validation), and faster.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import time
@@ -35,7 +34,6 @@ from grass_gnn.evaluation.forest import (
     bounded,
     fill,
     fit_shares,
-    forest_bytes,
 )
 from grass_gnn.evaluation.predictions import RowNames, SavedPredictions, write_predictions
 from grass_gnn.evaluation.trained import Prediction, read_card
@@ -318,12 +316,10 @@ def add_forest(run: Run, fitted: FittedForest, names: Mapping[str, RowNames]) ->
     }
     target = {split: task.as_targets(torch.from_numpy(own.target)) for split, own in saved.items()}
     shares = fit_shares(network["val"].mean, fitted.splits["val"].mean, target["val"], task)
-    data = forest_bytes(fitted.forest, fitted.splits)
     stack = Stack(
         fitted.forest,
         ForestCard(
             model=card["weights_sha256"],
-            sha256=hashlib.sha256(data).hexdigest(),
             descriptors=fitted.descriptors,
             columns=fitted.columns,
             shares=shares,
@@ -338,6 +334,6 @@ def add_forest(run: Run, fitted: FittedForest, names: Mapping[str, RowNames]) ->
         path = run.folder / f"{split}_predictions.csv"
         write_predictions(path, target[split], both.mean, both.std, names.get(split))
         results[split] = stack.rescore(results[split], own, target[split], split)
-    stack.save(run.folder, data)
+    stack.save(run.folder)
     write_json(run.folder / "results.json", results)
     return replace(run, results=results)

@@ -1,20 +1,15 @@
-"""Keyword arguments of the public functions, sorted into the objects that they belong to."""
+"""Options of predictions and of hyperparameter searches.
+
+The command line makes its options from these fields, so this module imports neither torch nor
+pydantic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
 
-from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.progress import Progress
-from grass_gnn.training.options import RunOptions
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -65,33 +60,3 @@ class SearchOptions:
     storage: str | Path | None = None
     study: str = "grass-gnn"
     file: str | Path | None = None
-
-
-def with_fields(options: T, given: Mapping[str, Any]) -> T:
-    """A copy of an options object with the fields among ``given`` changed."""
-    own = {field.name for field in fields(options)}
-    return replace(options, **{k: v for k, v in given.items() if k in own})
-
-
-def field_names(*classes: type) -> list[str]:
-    """The fields of several options classes."""
-    return [field.name for cls in classes for field in fields(cls)]
-
-
-def check_names(given: Mapping[str, Any], *classes: type) -> None:
-    """Raise a TypeError if a keyword is not a field of any of the classes."""
-    known = field_names(*classes)
-    for name in given:
-        if name not in known:
-            from grass_gnn.config import suggest
-
-            raise TypeError(f"There is no option {name!r}{suggest(name, known)}")
-
-
-def table_options(
-    targets: TableSpec | str | Any, options: RunOptions | None, given: Mapping[str, Any]
-) -> tuple[TableSpec, RunOptions]:
-    """Sort keyword arguments into the columns of a table and the options of a run."""
-    check_names(given, TableSpec, RunOptions)
-    spec = with_fields(TableSpec.of(targets), given)
-    return spec, with_fields(options or RunOptions(), given)

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grass_gnn.api.options import PredictOptions, check_names, with_fields
+from grass_gnn.api.options import PredictOptions
+from grass_gnn.config import check_names, with_fields
 from grass_gnn.data.tables.files import OTHER_ENDINGS, Row, Table, guard, open_table
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import ReadingPool

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from grass_gnn.api.fitting import DATA_FOLDER, choose_table_config
-from grass_gnn.api.options import SearchOptions, check_names, table_options, with_fields
-from grass_gnn.config import GRASSConfig
+from grass_gnn.api.fitting import DATA_FOLDER, choose_table_config, table_options
+from grass_gnn.api.options import SearchOptions
+from grass_gnn.config import GRASSConfig, check_names, with_fields
 from grass_gnn.data.packed.prepare import PreparedData, prepare
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.spec import TableSpec

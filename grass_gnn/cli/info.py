@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -19,9 +19,6 @@ from grass_gnn.cli.common import (
     say,
 )
 from grass_gnn.cli.options import Json
-
-if TYPE_CHECKING:
-    from grass_gnn.config import GRASSConfig
 
 EXAMPLES = examples(
     "grass-gnn info zinc",
@@ -46,6 +43,7 @@ def info(
     """Show a configuration, the size of its model, and trained weights of that name."""
     from grass_gnn.config import GRASSConfig, preset_names, preset_note
     from grass_gnn.evaluation.trained import CARD, model_folder, read_card, shipped_models
+    from grass_gnn.nn.model import count_parameters
 
     trained: dict[str, Any] | None = None
     if name in shipped_models() or (Path(name) / CARD).is_file():
@@ -77,19 +75,11 @@ def info(
         out.print(plain(_sentence(name, name in preset_names(), weights)))
 
 
-def count_parameters(config: GRASSConfig) -> int:
-    """Number of parameters of a model, without allocating them."""
-    from grass_gnn.nn.attention import only_shapes
-    from grass_gnn.nn.model import make_model
-
-    with only_shapes():
-        return sum(parameter.numel() for parameter in make_model(config).parameters())
-
-
 def _describe(card: dict[str, Any]) -> dict[str, Any]:
     """A description of trained weights."""
     from grass_gnn.config import GRASSConfig
     from grass_gnn.evaluation.trained import CARD
+    from grass_gnn.nn.model import count_parameters
 
     config = GRASSConfig.from_dict(card["config"], CARD)
     return {

@@ -21,10 +21,12 @@ from grass_gnn.config.settings import (
     TaskConfig,
     TaskKind,
     TrainingConfig,
+    check_names,
     preset_names,
     preset_note,
     setting_names,
     suggest,
+    with_fields,
 )
 
 __all__ = [
@@ -44,8 +46,10 @@ __all__ = [
     "TaskConfig",
     "TaskKind",
     "TrainingConfig",
+    "check_names",
     "preset_names",
     "preset_note",
     "setting_names",
     "suggest",
+    "with_fields",
 ]

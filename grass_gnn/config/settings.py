@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from importlib import resources
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from grass_gnn.errors import ConfigError, RunError
 from grass_gnn.files import read_toml
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Options = TypeVar("Options", bound="DataclassInstance")
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
@@ -562,6 +568,20 @@ def suggest(name: str, names: list[str]) -> str:
     if nearest:
         return f"; did you mean {nearest[0]!r}?"
     return f"; valid names are {', '.join(names)}." if len(names) <= 20 else "."
+
+
+def check_names(given: Mapping[str, Any], *classes: type[DataclassInstance]) -> None:
+    """Raise a TypeError if a keyword argument is not a field of any of the options classes."""
+    known = [field.name for cls in classes for field in fields(cls)]
+    for name in given:
+        if name not in known:
+            raise TypeError(f"There is no option {name!r}{suggest(name, known)}")
+
+
+def with_fields(options: Options, given: Mapping[str, Any]) -> Options:
+    """A copy of an options object with the fields among ``given`` changed."""
+    own = {field.name for field in fields(options)}
+    return replace(options, **{k: v for k, v in given.items() if k in own})
 
 
 def explain(error: ValidationError, names: list[str]) -> str:

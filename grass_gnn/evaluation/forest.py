@@ -30,7 +30,7 @@ from grass_gnn.data.tables.descriptors import MORGAN_COUNTS
 from grass_gnn.errors import GrassError, first_line
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.evaluation.trained import Prediction, TrainedModel
-from grass_gnn.files import read_checked, read_json, write_json, write_whole
+from grass_gnn.files import read_checked, read_json, write_checked, write_json
 from grass_gnn.tasks import ProbabilityTask, Task
 
 FILE, ARRAYS = "forest.json", "forest.safetensors"
@@ -145,7 +145,7 @@ class ForestCard(Section):
     """``forest.json``: what the forest belongs to, and how it is averaged with the network."""
 
     model: str  # checksum of the network's weights
-    sha256: str  # checksum of the arrays
+    sha256: str = ""  # checksum of the arrays, known once they are written
     descriptors: list[str] = Field(max_length=10_000)  # of RDKit, after the Morgan counts
     columns: int = Field(ge=0)  # descriptors in columns of the table, which come last
     shares: list[float] = Field(min_length=1, max_length=100_000)  # of the network, per output
@@ -213,11 +213,10 @@ class Stack:
             },
         }
 
-    def save(self, folder: Path, data: bytes) -> None:
-        """Write both files into a run folder; ``data`` are the arrays (:func:`forest_bytes`)."""
-        with write_whole(folder / ARRAYS) as temporary:
-            temporary.write_bytes(data)
-        write_json(folder / FILE, self.card.model_dump(mode="json"))
+    def save(self, folder: Path) -> None:
+        """Write both files into a run folder."""
+        checksum = write_checked(folder / ARRAYS, forest_bytes(self.forest, self.splits))
+        write_json(folder / FILE, self.card.model_dump(mode="json") | {"sha256": checksum})
 
 
 def forest_bytes(forest: Forest, splits: dict[str, Prediction]) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from grass_gnn.errors import GrassError, RunError, first_line, shortened
 from grass_gnn.evaluation.attribution import Attribution, attribute_graph
 from grass_gnn.evaluation.explain import Explanation, explain_graph
 from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, device_of, embed_split, predict_split
-from grass_gnn.files import read_checked, read_json, write_json, write_whole
+from grass_gnn.files import read_checked, read_json, write_checked, write_json
 from grass_gnn.hardware import find_device
 from grass_gnn.nn.attention import only_shapes
 from grass_gnn.nn.model import GRASS
@@ -210,13 +209,12 @@ def save_model(model: GRASS, folder: str | Path, **details: Any) -> None:
     folder = Path(folder)
     state = model.state_dict()
     weights = save_tensors({name: value.cpu().contiguous() for name, value in state.items()})
-    with write_whole(folder / WEIGHTS) as temporary:
-        temporary.write_bytes(weights)
+    checksum = write_checked(folder / WEIGHTS, weights)
     write_json(
         folder / CARD,
         {
             "format": FORMAT,
-            "weights_sha256": hashlib.sha256(weights).hexdigest(),
+            "weights_sha256": checksum,
             "config": model.config.model_dump(mode="json"),
             **details,
         },

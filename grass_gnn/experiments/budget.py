@@ -8,13 +8,11 @@ from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from grass_gnn.config import GRASSConfig, suggest
 from grass_gnn.data.packed.dataset import PoolingStatistics
 from grass_gnn.data.packed.prepare import PreparedData, SplitSize
 from grass_gnn.errors import GrassError
-from grass_gnn.nn.model import make_model
+from grass_gnn.nn.model import count_parameters
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, train
 
@@ -142,12 +140,6 @@ def first_graphs(data: PreparedData, count: int) -> PreparedData:
 
 def _count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def count_parameters(config: GRASSConfig) -> int:
-    """Number of trainable parameters."""
-    with torch.device("meta"):  # shapes alone
-        return sum(p.numel() for p in make_model(config).parameters())
 
 
 def same_size(config: GRASSConfig, architecture: str, **changes: Any) -> GRASSConfig:

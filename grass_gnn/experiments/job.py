@@ -16,9 +16,10 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.prepare import PreparedData, prepare_benchmark
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.protocol import predict_split
-from grass_gnn.experiments.budget import Budget, count_parameters, epochs_within, same_size
+from grass_gnn.experiments.budget import Budget, epochs_within, same_size
 from grass_gnn.experiments.catalogue import Cell
 from grass_gnn.files import read_json, write_json, write_text
+from grass_gnn.nn.model import count_parameters
 from grass_gnn.tasks import make_task
 from grass_gnn.training.loop import Interrupted
 from grass_gnn.training.options import RunOptions

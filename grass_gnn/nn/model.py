@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from grass_gnn.config import FeatureConfig, GRASSConfig
 from grass_gnn.data.batch import ADDED_EDGE, GraphBatch, as_data, batch_from_data
 from grass_gnn.encoding import make_encoding
-from grass_gnn.nn.attention import LayerStack, init_linear, uniform_
+from grass_gnn.nn.attention import LayerStack, init_linear, only_shapes, uniform_
 from grass_gnn.nn.norm import DescriptorNorm, InputNorm, freeze_norms, limit_inputs
 
 if TYPE_CHECKING:
@@ -442,6 +442,12 @@ def make_model(config: GRASSConfig) -> GRASS | Baseline:
     from grass_gnn.nn.baselines import Baseline
 
     return Baseline(config)
+
+
+def count_parameters(config: GRASSConfig) -> int:
+    """Number of trainable parameters of a model, which is not allocated."""
+    with only_shapes():
+        return sum(parameter.numel() for parameter in make_model(config).parameters())
 
 
 def compile_model(model: nn.Module) -> None:

@@ -29,7 +29,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from grass_gnn.files import move_whole
+from grass_gnn.files import move_whole, open_lock, wait_for_lock
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +183,22 @@ def _is_intact(path: Path) -> bool:
 
 
 def _compile(command: list[str], flags: list[str], path: Path) -> None:
-    """Compile into a temporary folder, then rename, so that others never see a partial file."""
+    """Compile into a temporary folder, then rename, so that others never see a partial file.
+
+    Of several processes that start together, one compiles, and the others wait for its library.
+    """
+    lock = path.with_suffix(".lock")
+    handle = open_lock(lock)
+    try:
+        wait_for_lock(handle)
+        if not _is_intact(path):
+            _compile_alone(command, flags, path)
+        lock.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def _compile_alone(command: list[str], flags: list[str], path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         built = Path(scratch) / path.name
 

@@ -29,7 +29,6 @@ the space of the input of the head. At most 2,000 random training graphs are kep
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +49,7 @@ from grass_gnn.config import Section
 from grass_gnn.data.tables.composition import Composition, signed_charge
 from grass_gnn.data.tables.molecules import FINGERPRINT_BITS
 from grass_gnn.errors import GrassError, first_line
-from grass_gnn.files import read_checked, read_json, write_json, write_whole
+from grass_gnn.files import read_checked, read_json, write_checked, write_json
 
 DOMAIN, SIMILARITY = "domain.json", "similarity.safetensors"  # files of a run folder
 ADDED = {"element": 0.5, "charge": 1.5, "isotope": 0.5, "ring": 0.5, "size": 0.3}
@@ -269,9 +268,7 @@ class SimilarityReference:
                 **{name: torch.from_numpy(values) for name, values in self.splits.items()},
             }
         )
-        with write_whole(folder / SIMILARITY) as temporary:
-            temporary.write_bytes(data)
-        return hashlib.sha256(data).hexdigest()
+        return write_checked(folder / SIMILARITY, data)
 
     @classmethod
     def load(cls, folder: Path, checksum: str) -> SimilarityReference:
@@ -441,9 +438,7 @@ class Neighbours:
                 "typical": np.array([self.typical]),
             }
         )
-        with write_whole(path) as temporary:
-            temporary.write_bytes(data)
-        return hashlib.sha256(data).hexdigest()
+        return write_checked(path, data)
 
     @classmethod
     def load(cls, path: Path, checksum: str) -> Neighbours:

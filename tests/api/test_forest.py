@@ -35,11 +35,6 @@ from grass_gnn.tasks import make_task
 from grass_gnn.uncertainty.ensembles import Ensemble
 
 
-@pytest.fixture(autouse=True)
-def few_trees(monkeypatch):
-    monkeypatch.setattr(fitting, "_TREES", 15)
-
-
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """Targets that count atoms, with gaps; every row has at least one."""
@@ -59,7 +54,6 @@ def trained(table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRASS_OPS", "reference")
-        patch.setattr(fitting, "_TREES", 15)
         fit_table(table, "carbons", folder, settings=TINY, shares=(0.6, 0.2, 0.2))
     return folder
 

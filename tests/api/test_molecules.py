@@ -296,6 +296,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert not any(is_running(worker) for worker in workers)
 
 
+@pytest.mark.usefixtures("fresh_readers")  # one that has started may have answered by then
 def test_closing_a_pool_in_the_middle_of_a_molecule(monkeypatch):
     unchecked(monkeypatch)
     pool = ReadingPool(MoleculeReader(), 1)

@@ -82,7 +82,7 @@ def working_folder(prepared_folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     fitting = importlib.import_module("grass_gnn.api.fitting")
     suited = fitting.default_settings
     monkeypatch.setattr(fitting, "default_settings", lambda *sizes: {**suited(*sizes), **TINY})
-    monkeypatch.setattr("grass_gnn.api.forest._TREES", 5)
+    monkeypatch.setattr("grass_gnn.api.links._VIEWS", 2)
     monkeypatch.setattr("grass_gnn.api.finetuning.default_start", lambda *_: None)
     for name, table in BUNDLED.items():
         monkeypatch.setitem(BUNDLED, name, replace(table, path=folder / f"{name}.csv"))

@@ -25,7 +25,13 @@ def test_preset_on_a_batch_is_rewired_anew():
     assert not first.equal(second)
 
 
-SMALL = {"model.layers": 3, "model.dim": 16, "training.epochs": 4, "evaluation.rewirings": 2}
+SMALL = {
+    "model.layers": 2,
+    "model.dim": 8,
+    "training.epochs": 1,
+    "evaluation.statistics_passes": 1,
+    "evaluation.rewirings": 2,
+}
 
 
 def test_molecules_from_csv_gives_values_and_a_reason():

@@ -8,11 +8,12 @@ from tiny_grids import TINY
 
 from grass_gnn import GrassError
 from grass_gnn.config import preset_names, setting_names
-from grass_gnn.experiments.budget import BUDGETS, count_parameters
+from grass_gnn.experiments.budget import BUDGETS
 from grass_gnn.experiments.catalogue import experiment, experiments
 from grass_gnn.experiments.job import Job, Source, run_job
 from grass_gnn.experiments.published import published_table
 from grass_gnn.files import read_json
+from grass_gnn.nn.model import count_parameters
 
 CELLS = [(name, cell) for name, e in experiments().items() for cell in e.cells]
 # The experiments of single presets repeat cells of the two benchmarks.

@@ -101,24 +101,6 @@ def test_budgets_say_what_they_are():
         make_budget("paper", epochs=3, minutes=2)
 
 
-def test_command_runs_each_cell_in_a_process_and_resumes(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main([*CLUSTER, "--json"]) == 0
-    captured = capsys.readouterr()
-    results = json.loads(captured.out)
-    assert [entry["cell"] for entry in results] == ["gcn", "grass"]
-    assert "2 runs, 0 of them finished" in captured.err and "reduced budget" in captured.err
-    assert "[1/2] grass, seed 0" in captured.err and "left" in captured.err
-    assert "GRASS and baselines on CLUSTER" in (tmp_path / "grid" / "report.html").read_text()
-    before = (tmp_path / "grid" / "grass" / "seed-0" / "results.json").stat().st_mtime_ns
-    assert main(CLUSTER) == 0
-    assert "2 of them finished" in capsys.readouterr().err
-    after = (tmp_path / "grid" / "grass" / "seed-0" / "results.json").stat().st_mtime_ns
-    assert before == after
-    assert main([*CLUSTER, "--seeds", "1", "--layers", "1"]) == 1
-    assert "different budget" in capsys.readouterr().err
-
-
 def start(command, said):
     """Run a command in a process that has imported everything already: a fork of this one."""
     child = os.fork()
@@ -132,27 +114,43 @@ def start(command, said):
     return child
 
 
-def wait_for(file, child):
+def wait_until(condition, child):
     deadline = time.monotonic() + 300
-    while not file.is_file():
+    while not condition():
         assert time.monotonic() < deadline and os.waitpid(child, os.WNOHANG) == (0, 0)
         time.sleep(0.05)
 
 
-def test_killed_runner_goes_on_and_recomputes_only_what_is_unfinished(tmp_path, monkeypatch):
-    """SIGKILL to the whole grid after its first cell; its child ends too."""
+def test_a_killed_grid_goes_on_and_recomputes_only_what_is_unfinished(
+    tmp_path, capsys, monkeypatch
+):
+    """Each cell is a process. SIGKILL to the grid after its first cell ends the second one too."""
     monkeypatch.chdir(tmp_path)
-    grid = start(CLUSTER, tmp_path / "said.txt")
-    first, second = (tmp_path / "grid" / name / "seed-0" for name in ("grass", "gcn"))
-    wait_for(first / "predictions.csv", grid)  # the last thing of a cell
+    said = tmp_path / "said.txt"
+    said.touch()
+    grid = start(CLUSTER, said)
+    wait_until(lambda: "[1/2] grass, seed 0" in said.read_text(), grid)
     os.kill(grid, signal.SIGKILL)
     os.waitpid(grid, 0)
-    kept = (first / "results.json").stat().st_mtime_ns
+    told = said.read_text()
+    assert "2 runs, 0 of them finished" in told and "reduced budget" in told and "left" in told
+    first, second = (
+        tmp_path / "grid" / name / "seed-0" / "results.json" for name in ("grass", "gcn")
+    )
+    kept = first.stat().st_mtime_ns
     time.sleep(1.5)
-    assert not (second / "results.json").exists()
+    assert not second.exists()
+
+    assert main([*CLUSTER, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert [entry["cell"] for entry in json.loads(captured.out)] == ["gcn", "grass"]
+    assert "2 runs, 1 of them finished" in captured.err
+    assert "GRASS and baselines on CLUSTER" in (tmp_path / "grid" / "report.html").read_text()
     assert main(CLUSTER) == 0
-    assert (second / "results.json").is_file()
-    assert (first / "results.json").stat().st_mtime_ns == kept
+    assert "2 of them finished" in capsys.readouterr().err
+    assert first.stat().st_mtime_ns == kept
+    assert main([*CLUSTER, "--seeds", "1", "--layers", "1"]) == 1
+    assert "different budget" in capsys.readouterr().err
 
 
 def test_sigterm_is_handed_on_and_the_run_has_a_checkpoint(tmp_path, monkeypatch):
@@ -160,7 +158,7 @@ def test_sigterm_is_handed_on_and_the_run_has_a_checkpoint(tmp_path, monkeypatch
     long = [*CLUSTER, "--epochs", "100000", "--cells", "grass"]
     grid = start(long, tmp_path / "said.txt")
     run = tmp_path / "grid" / "grass" / "seed-0"
-    wait_for(run / "metrics.csv", grid)
+    wait_until((run / "metrics.csv").is_file, grid)
     os.kill(grid, signal.SIGTERM)
     _, status = os.waitpid(grid, 0)
     told = (tmp_path / "said.txt").read_text()

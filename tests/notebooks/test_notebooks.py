@@ -10,12 +10,13 @@ pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
 pytest.importorskip("rdkit")
 
-from tools.notebooks import FOLDER, METADATA, executed  # noqa: E402
+from tools.notebooks import FOLDER, METADATA, execute, shorten  # noqa: E402
 
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 MACHINE = re.compile(r"(?<![\w.:/])/(home|root|tmp|usr|opt|var|work|Users)/|[A-Z]:\\\\")
 LARGEST = 400_000  # bytes
 
+pytestmark = pytest.mark.xdist_group("notebooks")  # which are run once
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -36,11 +37,19 @@ def test_the_three_notebooks_are_there():
     assert names >= {"rewiring-and-encodings", "molecules", "attention"}
 
 
+@pytest.fixture(scope="module")
+def after_a_run(tmp_path_factory):
+    """The notebooks after a short run, by path; it raises where a cell does."""
+    found = {path: shorten(nbformat.read(path, as_version=4)) for path in NOTEBOOKS}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        execute(list(found.values()), tmp_path_factory.mktemp("notebooks"))
+    return found
+
+
 @each_notebook
-def test_runs_and_shows_what_it_showed(path, tmp_path, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    found = executed(path, tmp_path, quick=True)  # raises where a cell does
-    assert shown(found) == shown(nbformat.read(path, as_version=4))
+def test_runs_and_shows_what_it_showed(path, after_a_run):
+    assert shown(after_a_run[path]) == shown(nbformat.read(path, as_version=4))
 
 
 @each_notebook

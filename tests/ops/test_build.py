@@ -78,9 +78,10 @@ def test_compiled_once_and_found_again(tmp_path, start):
     assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {".so", ".sha256"}
 
 
-def test_two_processes_at_once(start):
+def test_of_several_processes_one_compiles(tmp_path, start):
     processes = [start() for _ in range(3)]
     assert len({output(process)[0] for process in processes}) == 1
+    assert links(tmp_path) == 1
 
 
 def test_truncated_library_is_built_again(tmp_path, start):

@@ -1,5 +1,7 @@
 """Batch norms over the rows of several processes, fused and plain."""
 
+import os
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -13,6 +15,8 @@ from grass_gnn.nn.norm import synchronise_norms
 from grass_gnn.ops import build, processes
 from grass_gnn.ops.processes import join_processes
 from grass_gnn.testing import random_input
+
+pytestmark = pytest.mark.xdist_group("processes")  # which are started once
 
 CONFIG = GRASSConfig.preset(
     "zinc",
@@ -36,26 +40,36 @@ def gradients(graphs) -> tuple[torch.Tensor, list[torch.Tensor]]:
     return output.detach(), [p.grad for p in model.parameters()]
 
 
-def work(rank: int, address: str, folder: str) -> None:
+def work(rank: int, folder: str, implementations: list[str]) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{address}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     join_processes()
     part = slice(0, 2) if rank == 0 else slice(2, None)
-    output, grads = gradients(all_graphs()[part])
-    for grad in grads:
-        dist.all_reduce(grad)
-    torch.save((output, grads), f"{folder}/{rank}.pt")
+    for ops in implementations:
+        os.environ["GRASS_OPS"] = ops
+        output, grads = gradients(all_graphs()[part])
+        for grad in grads:
+            dist.all_reduce(grad)
+        torch.save((output, grads), f"{folder}/{ops}-{rank}.pt")
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("ops", ["reference", ""])
-def test_two_processes_are_one_batch(ops, tmp_path, monkeypatch):
-    monkeypatch.setenv("GRASS_OPS", ops)
-    if not ops and not build.available():
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory):
+    """The folder of what two processes computed, with each implementation."""
+    folder = tmp_path_factory.mktemp("processes")
+    implementations = ["reference", "native"] if build.available() else ["reference"]
+    mp.spawn(work, (str(folder), implementations), nprocs=2)
+    return folder
+
+
+@pytest.mark.parametrize("ops", ["reference", "native"])
+def test_two_processes_are_one_batch(ops, two_processes, monkeypatch):
+    if ops == "native" and not build.available():
         pytest.skip("no C++ compiler")
-    mp.spawn(work, (str(tmp_path / "meeting"), str(tmp_path)), nprocs=2)
+    monkeypatch.setenv("GRASS_OPS", ops)
     output, grads = gradients(all_graphs())
-    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    found = [torch.load(two_processes / f"{ops}-{rank}.pt", weights_only=True) for rank in range(2)]
     torch.testing.assert_close(torch.cat([f[0] for f in found]), output, rtol=1e-4, atol=1e-5)
     for a, b in zip(found[0][1], grads, strict=True):
         assert (a - b).norm() <= 1e-3 * b.norm() + 1e-5

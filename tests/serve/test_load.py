@@ -19,19 +19,26 @@ from grass_gnn.serve.limits import Limits
 from grass_gnn.serve.views import open_view
 from grass_gnn.uncertainty.ensembles import load_models
 
+pytestmark = pytest.mark.xdist_group("served")  # several tests ask the same server
 
-@pytest.fixture
+
+@pytest.fixture(scope="module")
 def served(run):
+    """A running server; to start one takes seconds."""
     server = Served(run)
     yield server
     server.process.kill()
     server.process.communicate()
 
 
-def test_stalled_and_slow_clients_block_no_others_and_sigterm_ends_the_server(served):
+def test_stalled_clients_block_no_others_and_are_refused_when_sigterm_ends_the_server(run):
+    served = Served(run)
     with contextlib.ExitStack() as stack:
+        stack.callback(served.process.communicate)
+        stack.callback(served.process.kill)
+        text = HEADERS + "Content-Length: 100\r\n\r\nCC"
         for _ in range(8):  # the body never comes
-            stack.enter_context(served.connect(HEADERS + "Content-Length: 100\r\n\r\nCC"))
+            stack.enter_context(served.connect(text))
         for _ in range(70):  # nor do the headers end
             stack.enter_context(served.connect("POST /predict HTTP/1.1\r\nX-Slow: "))
         slowest = 0.0
@@ -41,7 +48,11 @@ def test_stalled_and_slow_clients_block_no_others_and_sigterm_ends_the_server(se
             slowest = max(slowest, time.monotonic() - began)
             assert status == 200 and not answer["rows"][0]["error"]
         assert slowest < 2 * patience()
+        stalled = stack.enter_context(served.connect(text))
+        served.ask()  # so the other one has been accepted
         said, seconds = served.stop()
+        refused = stalled.recv(10_000).decode()
+    assert refused.startswith("HTTP/1.1 503") and "shutting down" in refused
     assert "Traceback" not in said and "rror" not in said
     assert seconds < 5 * patience()
 
@@ -65,16 +76,6 @@ def test_memory_does_not_grow_with_the_number_of_requests(served):
 def test_slow_headers_are_timed_out(served):
     with served.connect("GET / HTTP/1.1\r\nX-Slow: ") as slow:
         assert slow.recv(100) == b""  # the server closes the connection
-
-
-def test_requests_in_progress_are_refused_when_the_server_stops(served):
-    text = HEADERS + "Content-Length: 100\r\n\r\nCC"
-    with served.connect(text) as stalled:
-        served.ask()  # so the other one has been accepted
-        said, _ = served.stop()
-        answer = stalled.recv(10_000).decode()
-    assert answer.startswith("HTTP/1.1 503") and "shutting down" in answer
-    assert "Traceback" not in said
 
 
 def test_clients_that_do_not_read_their_answers_are_disconnected(run, monkeypatch):

@@ -1,6 +1,6 @@
 """What both processes of a pair do: several small trainings, one after the other.
 
-LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=… python pair.py FOLDER     # and LOCAL_RANK=1
+torchrun --standalone --nproc-per-node=2 pair.py FOLDER COMMAND…
 """
 
 import json
@@ -14,6 +14,7 @@ import torch
 from small_runs import CASES, config, data
 
 from grass_gnn import GrassError
+from grass_gnn.cli import main
 from grass_gnn.evaluation import protocol
 from grass_gnn.ops import build
 from grass_gnn.training.loop import TrainingLoop
@@ -69,6 +70,7 @@ def bad_step(folder: Path) -> None:
 
     TrainingLoop._loss = loss
     found = run(folder, "removal", "bad")
+    TrainingLoop._loss = original
     weights = torch.cat([p.detach().flatten() for p in found.model.parameters()])
     training = found.results["training"]
     (folder / f"bad-{RANK}.json").write_text(
@@ -97,3 +99,4 @@ if __name__ == "__main__":
     place = Path(sys.argv[1])
     for part in (losses, stopping, masks, bad_step):
         part(place)
+    sys.exit(main(sys.argv[2:]))  # a command in both processes, undisturbed

@@ -13,7 +13,6 @@ import psutil
 import pytest
 import torch
 from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
-from lightning.fabric.plugins.environments.lightning import find_free_network_port
 from safetensors.torch import load_file
 from small_runs import CASES, config, data
 
@@ -40,21 +39,13 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """A folder in which two processes have done what ``pair.py`` says."""
+    """A folder in which two processes of torchrun have done what ``pair.py`` says."""
     folder = tmp_path_factory.mktemp("pair")
-    port = str(find_free_network_port())
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(HERE / "pair.py"), str(folder)],
-            env=ENVIRONMENT
-            | {"LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    errors = [process.communicate(timeout=300)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], errors
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launcher, str(HERE / "pair.py"), str(folder), *train_arguments(folder / "table")]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (folder / "stdout.txt").write_text(done.stdout)
     return folder
 
 
@@ -187,32 +178,19 @@ def train_arguments(out, *more):
 def first_checkpoint(folder, leader):
     """Wait for a checkpoint; the process that follows the one that writes it."""
     while leader.is_running() and not list(folder.glob("checkpoints/*.ckpt")):
-        time.sleep(0.01)
+        time.sleep(0.1)
     (follower,) = leader.children()
     return follower
 
 
-@pytest.fixture(scope="module")
-def by_torchrun(tmp_path_factory):
-    """The folder of an undisturbed run, and what it printed."""
-    folder = tmp_path_factory.mktemp("torchrun") / "run"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*launcher, "-m", "grass_gnn", *train_arguments(folder)]
-    environment = ENVIRONMENT | {"GRASS_OPS": "reference"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return folder, done.stdout
-
-
-def test_torchrun_starts_the_processes(by_torchrun):
-    folder, out = by_torchrun
-    assert out.count("Everything is in") == 1
-    assert len((folder / "metrics.csv").read_text().splitlines()) == EPOCHS + 1
+def test_one_process_of_a_command_prints_and_writes(pair):
+    assert (pair / "stdout.txt").read_text().count("Everything is in") == 1
+    assert len((pair / "table" / "metrics.csv").read_text().splitlines()) == EPOCHS + 1
 
 
 @pytest.mark.usefixtures("fresh_readers")
 def test_a_dead_process_gives_one_sentence_and_the_run_can_be_resumed(
-    by_torchrun, tmp_path, monkeypatch, capfd
+    pair, tmp_path, monkeypatch, capfd
 ):
     for name in LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
@@ -240,9 +218,8 @@ def test_a_dead_process_gives_one_sentence_and_the_run_can_be_resumed(
     assert not followers()
 
     assert main([*arguments, "--resume"]) == 0
-    whole, _ = by_torchrun
     found = (tmp_path / "run" / "weights.safetensors").read_bytes()
-    assert found == (whole / "weights.safetensors").read_bytes()
+    assert found == (pair / "table" / "weights.safetensors").read_bytes()
 
 
 def test_the_death_of_the_leader_ends_the_others(tmp_path):

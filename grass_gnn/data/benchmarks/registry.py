@@ -1,7 +1,8 @@
 """The table of benchmark datasets, each read by PyG's own class.
 
 It has the ten datasets of the paper, and Minesweeper and Tolokers from roman-empire's benchmark. To
-add a dataset, add an entry to ``BENCHMARKS`` and a preset of the same name.
+add a dataset, add an entry to ``BENCHMARKS`` and a preset of the same name; one of molecules can
+name its targets in ``targets.py``.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class ReadingPool(Generic[T_co]):
             if self._closed:
                 raise GrassError("Reading molecules was interrupted.")
             worker = self._idle.pop() if self._idle else self._start()
-            read, answers = worker.ask([smiles[place] for place in left])
+            read, answers = worker.ask(self.reader, [smiles[place] for place in left])
             if answers is not None:
                 self._idle.append(worker)
                 for place, answer in zip(left, answers, strict=True):
@@ -137,7 +137,7 @@ class ReadingPool(Generic[T_co]):
         return found
 
     def _start(self) -> _Worker:
-        worker = _Worker(self.reader)
+        worker = _Worker()
         self._all.append(worker)
         return worker
 
@@ -158,7 +158,7 @@ def read_scaffolds(smiles: Sequence[str], workers: int | None = None) -> list[st
 class _Worker:
     """A worker process, seen from its parent."""
 
-    def __init__(self, reader: Reader[Any]) -> None:
+    def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] = subprocess.Popen(
             # Isolated (-I): nothing is imported from the current folder before sys.path is set.
             [sys.executable, "-I", "-c", _START],
@@ -168,15 +168,14 @@ class _Worker:
         )
         with contextlib.suppress(OSError):  # a worker that has ended is noticed at the next request
             self._pipe.write(json.dumps(sys.path).encode() + b"\n")
-            _send(self._pipe, reader)
 
     @property
     def _pipe(self) -> IO[bytes]:
         assert self.process.stdin is not None
         return self.process.stdin
 
-    def ask(self, smiles: list[str]) -> tuple[int, list[Any] | None]:
-        """Number of molecules started, and the answers; None if the worker ended.
+    def ask(self, reader: Reader[Any], smiles: list[str]) -> tuple[int, list[Any] | None]:
+        """Number of molecules started, and the answers of the reader; None if the worker ended.
 
         The worker writes one byte before each molecule, and the answers at the end.
         """
@@ -186,7 +185,7 @@ class _Worker:
         limit.start()
         begun = 0
         try:
-            _send(self._pipe, smiles)
+            _send(self._pipe, (reader, smiles))
             begun = len(self.process.stdout.read(len(smiles)))
             return begun, _receive(self.process.stdout)
         except (OSError, ValueError, EOFError):  # ValueError: the pipe was closed meanwhile
@@ -232,13 +231,17 @@ def work() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # keeps the output of libraries out of the answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, args=[os.getppid()], daemon=True).start()
+    known: Reader[Any] | None = None
     with contextlib.suppress(EOFError, BrokenPipeError):
-        reader: Reader[Any] = _receive(questions)
-        reader.try_read("CCO")  # so that initialising RDKit does not count as time of a molecule
-        _limit_memory()
         while True:
+            reader, chunk = _receive(questions)
+            if reader != known:
+                reader.try_read("CCO")  # initialising RDKit does not count as time of a molecule
+                if known is None:
+                    _limit_memory()
+                known = reader
             found = []
-            for smiles in _receive(questions):
+            for smiles in chunk:
                 os.write(answers.fileno(), b".")
                 _limit_time(CPU_SECONDS)
                 found.append(reader.try_read(smiles))

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from grass_gnn.config import Section, TaskConfig
+from grass_gnn.data.benchmarks.targets import MOLECULE_TARGETS
 from grass_gnn.data.tables.descriptors import choose_descriptors, descriptor_names
 from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number, shorten
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
@@ -35,25 +36,6 @@ _YES = {"1", "1.0", "true", "yes"}
 _NO = {"0", "0.0", "false", "no"}
 
 logger = logging.getLogger(__name__)
-
-
-# Names of the targets of benchmarks of molecules, whose files have none. Penalised logP: logP −
-# synthetic accessibility score − atoms by which the largest ring exceeds six, each standardised.
-_BENCHMARK_TARGETS = {
-    "zinc": ["penalised_logP"],
-    "peptides-func": [
-        "antifungal",
-        "cell_cell_communication",
-        "anticancer",
-        "drug_delivery_vehicle",
-        "antimicrobial",
-        "antiviral",
-        "antihypertensive",
-        "antibacterial",
-        "antiparasitic",
-        "toxic",
-    ],
-}
 
 
 class TableSchema(Section):
@@ -86,11 +68,8 @@ class TableSchema(Section):
                     "The file config.json is damaged: its table schema is not valid."
                 ) from None
         config = card.get("config", {})
-        if config.get("dataset") in _BENCHMARK_TARGETS:
-            features = "zinc" if config["dataset"] == "zinc" else "ogb"
-            return cls(
-                smiles="smiles", targets=_BENCHMARK_TARGETS[config["dataset"]], features=features
-            )
+        if found := MOLECULE_TARGETS.get(config.get("dataset")):
+            return cls(smiles="smiles", targets=found.targets, features=found.features)
         if config.get("input", {}).get("nodes", {}).get("kind") == "ogb-atom":
             outputs = config["task"]["outputs"]
             return cls(smiles="smiles", targets=[f"y{n}" for n in range(outputs)])
