@@ -380,6 +380,11 @@ class Calibration(Section):
         return [one.half_width(coverage) for one in self.targets]
 
     @property
+    def spread_alone(self) -> bool:
+        """Whether error bars are multiples of the spread, as those of earlier versions are."""
+        return any(one.errors is None for one in self.targets)
+
+    @property
     def factors(self) -> str:
         """A short description of the calibration."""
         if self.probabilities is not None:

@@ -31,6 +31,7 @@ from grass_gnn.uncertainty.domain import Domain, Neighbours, SimilarityReference
 COVERAGE = 0.9  # of intervals, by default
 EMBEDDED = 2  # rewirings that embeddings are averaged over
 _MOST_FOLDS = 1000
+_NO_SPREAD = 1e-5  # of the scale of the targets; less is rounding error
 FOLDS = "folds.csv"  # the fold of each row, in the folder of a cross-validation
 CROSS_VALIDATION = "cross_validation.json"  # its summary, written when all folds are finished
 
@@ -236,6 +237,7 @@ class Ensemble:
             similarity: Maximum Tanimoto similarity to the training set [M], for error bars.
             columns: What forests need (:meth:`forest_columns`).
         """
+        rewirings = self.drawn(rewirings)
         packed = [pack_checked(graphs, model.config) for model in self.models]
         found = combine(
             [
@@ -248,6 +250,11 @@ class Ensemble:
             ]
         )
         return self.with_error_bars(found, packed, similarity, seed, deterministic)
+
+    def drawn(self, rewirings: int) -> int:
+        """How many rewirings are drawn: at least two if error bars are multiples of the spread."""
+        alone = self.calibration is not None and self.calibration.spread_alone
+        return max(rewirings, 2) if alone else rewirings
 
     def with_error_bars(
         self,
@@ -266,6 +273,10 @@ class Ensemble:
             embeddings = embed_graphs(self.models[place], packed[place], seed, deterministic)
             near = neighbours.compare(embeddings, found.mean.double().numpy(), similarity)
         std = self.calibration.error_std(found.std, found.rewirings, near)
+        if self.calibration.spread_alone:
+            # Nothing is known about predictions that do not depend on the rewiring (single atoms).
+            unit = std.new_tensor(self.task.config.target_scale)
+            std = torch.where(found.std > _NO_SPREAD * unit, std, unit)
         return found.with_std(std)._replace(mean=self.calibration.mean(found.mean))
 
     def compare(

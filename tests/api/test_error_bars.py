@@ -168,6 +168,34 @@ def test_runs_of_earlier_versions_predict_as_before(run, tmp_path):
         predict_table([load_model(old)], path, tmp_path / "out.csv", rewirings=2)
 
 
+@pytest.mark.parametrize("rewirings", [1, 2, 4])
+def test_multiples_of_the_spread_are_never_zero(run, tmp_path, rewirings):
+    """A calibration of the first kind, as the shipped ZINC weights have it."""
+    old = shutil.copytree(run, tmp_path / "old")
+    for name in ("domain.json", "neighbours.safetensors"):
+        (old / name).unlink()
+    stored = json.loads((old / "calibration.json").read_text())
+    for one in stored["targets"]:
+        one["scale"] = 3.0
+        for name in ("errors", "scores", "calibrated_correlation"):
+            del one[name]
+    (old / "calibration.json").write_text(json.dumps(stored | {"neighbours": None}))
+    rows = [[text] for text in ("CCOC(C)N", "CC(C)CC#N", "C")]
+    path = write_csv(tmp_path / "in.csv", ["smiles"], rows)
+    model = load_model(old)
+    summary = predict_table(model, path, tmp_path / "out.csv", rewirings=rewirings)
+    predict_table(model, path, tmp_path / "raw.csv", rewirings=max(rewirings, 2), calibrated=False)
+    assert ("has no spread" in summary.calibration) == (rewirings == 1)
+    pairs = list(zip(read_csv(tmp_path / "out.csv"), read_csv(tmp_path / "raw.csv"), strict=True))
+    for found, raw in pairs:
+        assert float(found["size_lower"]) < float(found["size_pred"]) < float(found["size_upper"])
+        assert found["size_pred"] == raw["size_pred"]
+    for found, raw in pairs[:2]:
+        assert float(found["size_std"]) == pytest.approx(3 * float(raw["size_std"]), rel=1e-3)
+    scale = model.config.task.target_scale[0]
+    assert float(pairs[2][0]["size_std"]) == pytest.approx(scale, rel=1e-3)  # no spread at all
+
+
 def test_a_damaged_file_of_neighbours_is_named(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "copy")
     (copy / "neighbours.safetensors").write_bytes(b"0" * 50)
