@@ -21,9 +21,16 @@ from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.data.tables.composition import Composition
 from grass_gnn.data.tables.schema import TableSchema, read_known_rows
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.forest import Stack, forest_checksum, load_stack, with_forest
+from grass_gnn.evaluation.forest import (
+    ForestPrediction,
+    Stack,
+    forest_checksum,
+    leaf_errors,
+    load_stack,
+    with_forest,
+)
 from grass_gnn.evaluation.predictions import RowNames, SavedPredictions, write_predictions
-from grass_gnn.evaluation.trained import Prediction, TrainedModel, find_data, load_model
+from grass_gnn.evaluation.trained import TrainedModel, find_data, load_model
 from grass_gnn.files import write_json
 from grass_gnn.progress import Progress, report_progress, reporting
 from grass_gnn.rewiring import graph_seeds
@@ -69,7 +76,9 @@ class HeldOutRows(NamedTuple):
     datasets: list[PackedDataset]  # the graphs, encoded for each model
     target: Tensor  # [M] or [M, outputs]
     similarity: np.ndarray | None = None  # of molecules, to the first run's training set [M]
-    forests: Sequence[Prediction | None] = ()  # predictions of each model's forest, if it has one
+    forests: Sequence[
+        ForestPrediction | None
+    ] = ()  # predictions of each model's forest, if it has one
 
 
 def validation_rows(models: Sequence[TrainedModel]) -> HeldOutRows:
@@ -108,11 +117,11 @@ def validation_rows(models: Sequence[TrainedModel]) -> HeldOutRows:
     graphs = _unpack(val, kept)
     datasets = [pack_checked(graphs, model.config) for model in models]
     similarity = None if similarity is None else similarity[kept.numpy()]
-    forests = [f and Prediction(*(part[kept] for part in f[0])) for f in known]
+    forests = [f and ForestPrediction(*(part[kept] for part in f[0])) for f in known]
     return HeldOutRows(datasets, target[kept], similarity, forests)
 
 
-def split_forest(stack: Stack | None, split: str, count: int) -> Prediction | None:
+def split_forest(stack: Stack | None, split: str, count: int) -> ForestPrediction | None:
     """What a forest has predicted for the rows of a split, fitted to others.
 
     Raises:
@@ -128,7 +137,7 @@ def split_forest(stack: Stack | None, split: str, count: int) -> Prediction | No
 
 def _known_forest(
     graphs: Tensor, data: PreparedData, stack: Stack | None
-) -> tuple[Prediction, Tensor] | None:
+) -> tuple[ForestPrediction, Tensor] | None:
     """What a forest has predicted for graphs [M] of its validation and test rows, and for which."""
     if stack is None:
         return None
@@ -137,7 +146,8 @@ def _known_forest(
     same = graphs[:, None] == own  # [M, rows]
     at = same.int().argmax(dim=1)
     found = [found for found in parts.values() if found is not None]
-    return Prediction(*(torch.cat(part)[at] for part in zip(*found, strict=True))), same.any(dim=1)
+    both = ForestPrediction(*(torch.cat(part)[at] for part in zip(*found, strict=True)))
+    return both, same.any(dim=1)
 
 
 def split_similarity(model: TrainedModel, split: str, count: int) -> np.ndarray | None:
@@ -360,6 +370,7 @@ def held_out(
     found, near = combine(predictions), None
     if reference is not None:
         near = compare(models[0], reference, rows.datasets[0], rows.similarity, found)
+        near = near._replace(leaf_error=leaf_errors(rows.forests))
     source = "validation split" if data is None else Path(data).name
     with_trees = any(one is not None for one in rows.forests)
     return HeldOut(found, rows.target, near, source, forest=with_trees)
@@ -372,22 +383,21 @@ def out_of_fold(models: Sequence[TrainedModel], rewirings: int, seed: int) -> He
         test = find_data(model).test
         stack = load_stack(model, make_task(model.config.task))
         network = model.predict_packed(test, rewirings, seed)
-        found = combine([with_forest(stack, network, split_forest(stack, "test", len(test)))])
+        forest = split_forest(stack, "test", len(test))
+        found = combine([with_forest(stack, network, forest)])
         reference = training_reference(model, seed)
         if reference is not None:
             similarity = split_similarity(model, "test", len(test))
-            nears.append(compare(model, reference, test, similarity, found))
+            near = compare(model, reference, test, similarity, found)
+            nears.append(near._replace(leaf_error=leaf_errors([forest])))
         parts.append(found)
         targets.append(test.tensors["y"])
         report_progress("Calibrating", number + 1, len(models))
     found = Spread(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
-    near = None
-    if len(nears) == len(models):
-        near = Nearness.join(nears)
     return HeldOut(
         found,
         torch.cat(targets),
-        near,
+        Nearness.join(nears) if len(nears) == len(models) else None,
         "cross-validation",
         between_models=False,
         forest=any(forest_checksum(model) for model in models),
@@ -568,10 +578,11 @@ def _write_intervals(
     ensemble = Ensemble([model], calibration)
     saved = SavedPredictions.read(path)
     mean, std = torch.from_numpy(saved.mean), torch.from_numpy(saved.std)
-    reference = ensemble.similarity
+    reference, test = ensemble.similarity, find_data(model).test
     found = ensemble.with_error_bars(
         Spread(mean, std, std, torch.zeros_like(std)),
-        [find_data(model).test],
+        [test],
+        [split_forest(ensemble.stacks[0], "test", len(test))],
         None if reference is None else reference.splits.get("test"),
     )
     _, found = ensemble.compare(molecules, found)

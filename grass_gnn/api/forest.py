@@ -30,6 +30,7 @@ from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.evaluation.forest import (
     Forest,
     ForestCard,
+    ForestPrediction,
     Stack,
     bounded,
     fill,
@@ -84,7 +85,9 @@ class FittedForest:
     forest: Forest
     descriptors: list[str]  # of RDKit
     columns: int  # of the table
-    splits: dict[str, Prediction]  # validation rows by trees that were not fitted to them, test
+    splits: dict[
+        str, ForestPrediction
+    ]  # validation rows by trees that were not fitted to them, test
     baseline: Baseline
 
 
@@ -223,6 +226,7 @@ def _fit(
     if not inputs.shape[1]:  # all molecules are alike
         inputs = np.zeros((len(inputs), 1), dtype=np.float32)
     trees: list[tuple[int, Any, np.ndarray]] = []
+    errors: list[np.ndarray] = []  # of the leaves of each tree
     drawn: list[set[int]] = []
     most = _MOST_NODES // targets.shape[1]
     for target in range(targets.shape[1]):
@@ -246,8 +250,39 @@ def _fit(
         for tree, own in zip(forest.estimators_[:kept], samples[:kept], strict=True):
             trees.append((target, tree.tree_, _values(tree.tree_, classes, task)))
             drawn.append(set(known[own].tolist()))
+        if not task.predicts_probabilities:
+            errors += _leaf_errors(forest.estimators_[:kept], samples[:kept], x, y)
     flat = _flatten(trees, task.classes or 1)
-    return Forest(**flat, columns=chosen, median=median), drawn
+    error = np.concatenate(errors).astype(np.float32) if errors else None
+    return Forest(**flat, columns=chosen, median=median, error=error), drawn
+
+
+def _leaf_errors(
+    trees: Sequence[Any], samples: Sequence[np.ndarray], x: np.ndarray, y: np.ndarray
+) -> list[np.ndarray]:
+    """The mean absolute error, out of bag, of the rows that the leaves of each tree were fitted to.
+
+    Args:
+        trees: Trees of one target.
+        samples: The rows that each was fitted to, some of them several times.
+        x: Inputs of all rows [rows, inputs].
+        y: Their targets [rows].
+    """
+    reached = [tree.apply(x) for tree in trees]  # nodes [rows] of each tree
+    total, count = np.zeros((2, len(y)))
+    for tree, nodes, own in zip(trees, reached, samples, strict=True):
+        out_of_bag = np.bincount(own, minlength=len(y)) == 0
+        total += out_of_bag * tree.tree_.value[nodes, 0, 0]
+        count += out_of_bag
+    error = np.abs(total / np.maximum(count, 1) - y)
+    known = count > 0
+    error[~known] = error[known].mean() if known.any() else 0.0
+    found = []
+    for tree, nodes, own in zip(trees, reached, samples, strict=True):
+        leaf = tree.tree_.children_left < 0
+        rows = np.bincount(nodes[own], minlength=len(leaf))[leaf]  # no leaf is empty
+        found.append(np.bincount(nodes[own], error[own], minlength=len(leaf))[leaf] / rows)
+    return found
 
 
 def _values(tree: Any, classes: np.ndarray | None, task: Task) -> np.ndarray:
@@ -324,6 +359,7 @@ def add_forest(run: Run, fitted: FittedForest, names: Mapping[str, RowNames]) ->
             columns=fitted.columns,
             shares=shares,
             rows=len(saved["val"]),
+            even_spread=True,
         ),
         task,
         fitted.splits,

@@ -168,8 +168,11 @@ def _note(ensemble: Ensemble, rewirings: int) -> str:
     note = calibration.factors
     if calibration.targets:
         note += f"; intervals contain about {100 * ensemble.coverage:g} % of true values"
-    if calibration.rewirings != rewirings:
-        note += f" (fitted with {calibration.rewirings} rewirings, not {rewirings})"
+    drawn = ensemble.drawn(rewirings)
+    if calibration.rewirings != drawn:
+        note += f" (fitted with {calibration.rewirings} rewirings, not {drawn})"
+    if drawn > rewirings:
+        note += f"; {drawn} rewirings were drawn, because {rewirings} has no spread"
     return note
 
 

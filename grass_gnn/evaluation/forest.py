@@ -5,17 +5,25 @@ than either. ``train`` fits the forest with scikit-learn (:mod:`grass_gnn.api.fo
 plain arrays, which need neither scikit-learn nor pickle.
 
 With the network's share w, its standard deviation s over rewirings, and the standard deviation t
-of the trees, a combined prediction is w · network + (1 − w) · forest, and its variance is that of
-the mixture, w s² + (1 − w) t² + w (1 − w) (network − forest)². Trees vote on classes, so for
-probabilities the term of the trees is left out.
+of the trees, a combined prediction is w · network + (1 − w) · forest. The variance of probabilities
+is that of the mixture, w s² + w (1 − w) (network − forest)²; trees vote on classes, so their term
+is left out. That of numbers is s² / 2 + t² / 2 + (network − forest)² / 4, as if w were a half: the
+share tells which of the two is better on average, but both the trees and how far the two are apart
+tell where errors are large, even if one of them has no share in the prediction.
+
+A forest of numbers also knows where it errs. Every row was left out by a third of the trees, so
+its error can be measured on them (out of bag), and each leaf keeps the mean absolute error of its
+rows. For a new molecule, the average over the leaves it reaches says how large the errors of
+similar training molecules are: a clue to its own error that rests on the whole training set.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -52,6 +60,15 @@ _ARRAYS = {
     "columns": (np.int32, 1),
     "median": (np.float32, 1),
 }
+_ERROR = "error"  # one more array, float32 and of one dimension, which earlier versions do not have
+
+
+class ForestPrediction(NamedTuple):
+    """What the trees of a forest say about M molecules."""
+
+    mean: Tensor  # [M, outputs] NaN where there are no trees
+    std: Tensor  # [M, outputs] over trees
+    error: Tensor  # [M, outputs] error of training rows in the same leaves; NaN where not known
 
 
 @dataclass(frozen=True)
@@ -70,15 +87,18 @@ class Forest:
     targets: np.ndarray  # [trees] target that each tree predicts
     columns: np.ndarray  # [inputs] which of the columns of molecules are inputs
     median: np.ndarray  # [inputs] values of columns that are not defined for a molecule
+    # [leaves] mean absolute error, out of bag, of the rows that a leaf was fitted to. None for
+    # probabilities, and in files of earlier versions.
+    error: np.ndarray | None = None
 
-    def votes(self, columns: np.ndarray) -> np.ndarray:
-        """The value of the leaf that each row reaches in each tree [trees, M, 1 or classes]."""
+    def leaves(self, columns: np.ndarray) -> np.ndarray:
+        """The leaf that each row reaches in each tree, as a row of ``value`` [trees, M]."""
         parts = [columns[first : first + _CHUNK] for first in range(0, len(columns), _CHUNK)]
         return np.concatenate(
-            [self._votes(fill(part, self.columns, self.median)) for part in parts], axis=1
+            [self._leaves(fill(part, self.columns, self.median)) for part in parts], axis=1
         )
 
-    def _votes(self, inputs: np.ndarray) -> np.ndarray:
+    def _leaves(self, inputs: np.ndarray) -> np.ndarray:
         rows = np.arange(len(inputs))  # [M]
         node = np.repeat(self.roots[:, None], len(inputs), axis=1)  # [trees, M]
         while (inner := self.feature[node] >= 0).any():
@@ -86,21 +106,22 @@ class Forest:
             # Children come after their parents (checked when a file is read), so this ends.
             following = np.where(values <= self.threshold[node], node + 1, self.child[node])
             node = np.where(inner, following, node)
-        return self.value[self.child[node]]
+        return self.child[node]
 
     def predict(
         self, columns: np.ndarray, outputs: int, fitted: np.ndarray | None = None
-    ) -> Prediction:
-        """Mean and standard deviation over trees [M, outputs]; NaN where there are no trees.
+    ) -> ForestPrediction:
+        """Mean and standard deviation over trees, and the mean of the errors in the leaves.
 
         Args:
             columns: All columns of the molecules [M, columns].
             outputs: Number of outputs of the task.
             fitted: Which trees were fitted to which rows, and do not predict them [trees, M].
         """
-        votes = self.votes(columns).astype(np.float64)
-        weight = np.ones(votes.shape[:2]) if fitted is None else (~fitted).astype(np.float64)
-        mean, std = np.full((2, len(columns), outputs), math.nan)
+        leaves = self.leaves(columns)  # [trees, M]
+        votes = self.value[leaves].astype(np.float64)  # [trees, M, 1 or classes]
+        weight = np.ones(leaves.shape) if fitted is None else (~fitted).astype(np.float64)
+        mean, std, error = np.full((3, len(columns), outputs), math.nan)
         for target in np.unique(self.targets):
             trees = self.targets == target
             own, share = votes[trees], weight[trees]
@@ -110,7 +131,9 @@ class Forest:
             places = slice(None) if own.shape[2] > 1 else slice(target, target + 1)
             mean[:, places] = center
             std[:, places] = np.sqrt((share * np.square(own - center)).sum(axis=0))
-        return Prediction(torch.from_numpy(mean), torch.from_numpy(std))
+            if self.error is not None:
+                error[:, places] = (share * self.error[leaves[trees]][..., None]).sum(axis=0)
+        return ForestPrediction(*(torch.from_numpy(part) for part in (mean, std, error)))
 
     def check(self, outputs: int) -> bool:
         """Whether the arrays of a file fit together, and no tree has a cycle."""
@@ -125,12 +148,17 @@ class Forest:
             and (self.columns >= 0).all()
             and np.isfinite(self.median).all()
             and np.isfinite(self.value).all()
+            and (self.error is None or self._fits(self.error))
             and (self.feature < len(self.columns)).all()
             and ((self.child > place + 1) & (self.child < nodes))[inner].all()
             and ((self.child >= 0) & (self.child < len(self.value)))[~inner].all()
             and ((self.roots >= 0) & (self.roots < nodes)).all()
             and ((self.targets >= 0) & (self.targets < outputs)).all()
         )
+
+    def _fits(self, error: np.ndarray) -> bool:
+        same = error.dtype == np.float32 and error.shape == (len(self.value),)
+        return same and bool((np.isfinite(error) & (error >= 0)).all())
 
 
 def fill(columns: np.ndarray, chosen: np.ndarray, median: np.ndarray) -> np.ndarray:
@@ -150,6 +178,9 @@ class ForestCard(Section):
     columns: int = Field(ge=0)  # descriptors in columns of the table, which come last
     shares: list[float] = Field(min_length=1, max_length=100_000)  # of the network, per output
     rows: int = Field(ge=0)  # validation rows that the shares were fitted to
+    # Whether standard deviations of numbers are those of an even mixture. In earlier versions, the
+    # mixture had the network's share.
+    even_spread: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,23 +192,23 @@ class Stack:
     task: Task
     # Forest's predictions of the validation rows (each by the trees that were not fitted to it)
     # and of the test rows.
-    splits: dict[str, Prediction] = field(default_factory=dict)
+    splits: dict[str, ForestPrediction] = field(default_factory=dict)
 
     @property
     def descriptors(self) -> list[str]:
         """RDKit descriptors that the forest needs."""
         return self.card.descriptors
 
-    def predict(self, columns: np.ndarray) -> Prediction:
+    def predict(self, columns: np.ndarray) -> ForestPrediction:
         """The forest's prediction from Morgan counts, descriptors and the table's columns."""
         expected = MORGAN_COUNTS + len(self.descriptors) + self.card.columns
         if columns.shape[1] != expected:
             raise GrassError(f"The forest expects {expected:,} columns, not {columns.shape[1]:,}.")
         return bounded(self.forest.predict(columns, self.task.outputs), self.task)
 
-    def combine(self, network: Prediction, forest: Prediction) -> Prediction:
+    def combine(self, network: Prediction, forest: ForestPrediction) -> Prediction:
         """The average of two predictions [M, outputs], and the deviation of the mixture."""
-        return mix(network, forest, self.card.shares, self.task)
+        return mix(network, forest, self.card.shares, self.task, self.card.even_spread)
 
     def rescore(
         self, network: dict[str, Any], prediction: Prediction, target: Tensor, split: str
@@ -219,12 +250,14 @@ class Stack:
         write_json(folder / FILE, self.card.model_dump(mode="json") | {"sha256": checksum})
 
 
-def forest_bytes(forest: Forest, splits: dict[str, Prediction]) -> bytes:
+def forest_bytes(forest: Forest, splits: dict[str, ForestPrediction]) -> bytes:
     """Trees and predictions of splits as a safetensors file."""
     arrays = {name: getattr(forest, name) for name in _ARRAYS}
+    if forest.error is not None:
+        arrays[_ERROR] = forest.error
     for split, found in splits.items():
-        arrays[f"{split}.mean"] = found.mean.double().numpy()
-        arrays[f"{split}.std"] = found.std.double().numpy()
+        for part, values in found._asdict().items():
+            arrays[f"{split}.{part}"] = values.double().numpy()
     return save_arrays({name: np.ascontiguousarray(value) for name, value in arrays.items()})
 
 
@@ -277,11 +310,9 @@ def load_stack(model: TrainedModel, task: Task) -> Stack | None:
         arrays = load_arrays(read_checked(path, LARGEST_FILE, card.sha256))
         kinds = {name: (arrays[name].dtype, arrays[name].ndim) for name in _ARRAYS}
         whole = all(kinds[name] == (np.dtype(kind), dim) for name, (kind, dim) in _ARRAYS.items())
-        forest = Forest(**{name: arrays[name] for name in _ARRAYS})
+        forest = Forest(**{name: arrays[name] for name in _ARRAYS}, error=arrays.get(_ERROR))
         splits = {
-            split: Prediction(
-                *(torch.from_numpy(arrays[f"{split}.{part}"]) for part in ("mean", "std"))
-            )
+            split: _read_split(arrays, split)
             for split in ("val", "test")
             if f"{split}.mean" in arrays
         }
@@ -300,7 +331,29 @@ def load_stack(model: TrainedModel, task: Task) -> Stack | None:
     return Stack(forest, card, task, splits)
 
 
-def bounded(forest: Prediction, task: Task) -> Prediction:
+def _read_split(arrays: dict[str, np.ndarray], split: str) -> ForestPrediction:
+    mean, std = (torch.from_numpy(arrays[f"{split}.{part}"]) for part in ("mean", "std"))
+    error = arrays.get(f"{split}.error")
+    return ForestPrediction(
+        mean, std, torch.full_like(mean, math.nan) if error is None else torch.from_numpy(error)
+    )
+
+
+def leaf_errors(forests: Sequence[ForestPrediction | None]) -> np.ndarray | None:
+    """The mean over the forests of an ensemble of the errors in their leaves [M, outputs].
+
+    None if a model has no forest, or one of an earlier version. The few validation rows that no
+    tree has left out get the mean of the others.
+    """
+    known = [one.error.double() for one in forests if one is not None]
+    if not known or len(known) < len(forests):
+        return None
+    found = torch.stack(known).mean(dim=0)
+    usual = found.nanmean(dim=0)  # [outputs]
+    return None if bool(usual.isnan().any()) else torch.where(found.isnan(), usual, found).numpy()
+
+
+def bounded(forest: ForestPrediction, task: Task) -> ForestPrediction:
     """Predictions of a forest, with probabilities that are never 0 or 1."""
     if not task.predicts_probabilities:
         return forest
@@ -310,21 +363,30 @@ def bounded(forest: Prediction, task: Task) -> Prediction:
     return forest._replace(mean=mean)
 
 
-def mix(network: Prediction, forest: Prediction, shares: list[float], task: Task) -> Prediction:
+def mix(
+    network: Prediction,
+    forest: ForestPrediction,
+    shares: list[float],
+    task: Task,
+    even_spread: bool = True,
+) -> Prediction:
     """Combine predictions [M, outputs]; where the forest has none, the network's remain."""
     share = torch.tensor(shares, dtype=torch.float64)
     own, other = network.mean.double(), forest.mean.double()
-    gap = own - other
-    variance = share * network.std.double().square() + share * (1 - share) * gap.square()
-    if not task.predicts_probabilities:
-        variance = variance + (1 - share) * forest.std.double().square()
+    numbers = not task.predicts_probabilities
+    part = torch.full_like(share, 0.5) if even_spread and numbers else share
+    variance = part * network.std.double().square() + part * (1 - part) * (own - other).square()
+    if numbers:
+        variance = variance + (1 - part) * forest.std.double().square()
     known = ~other.isnan()
     mean = torch.where(known, share * own + (1 - share) * other, own)
     std = torch.where(known, variance.sqrt(), network.std.double())
     return Prediction(mean.to(network.mean.dtype), std.to(network.std.dtype))
 
 
-def with_forest(stack: Stack | None, network: Prediction, forest: Prediction | None) -> Prediction:
+def with_forest(
+    stack: Stack | None, network: Prediction, forest: ForestPrediction | None
+) -> Prediction:
     """The combined prediction, or that of the network if it has no forest."""
     return network if stack is None or forest is None else stack.combine(network, forest)
 

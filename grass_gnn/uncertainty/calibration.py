@@ -7,7 +7,8 @@ The standard deviation of an error is modelled as
 where the clues c are known beforehand: the spread of the predictions over rewirings and models, the
 distance of the graph to the training set in the model's representation, how much its prediction
 disagrees with the targets of its neighbours there, how well the model fits them, and, of
-molecules, the dissimilarity of their fingerprints to those of the training set. The weights are
+molecules, the dissimilarity of their fingerprints to those of the training set and the errors of
+training molecules in the same leaves of the forest (out of bag). The weights are
 fitted to the errors of rows that the model was not trained on, by the likelihood of a Laplace
 distribution, and drawn towards :data:`PRIOR`, because there may be only a few dozen such rows.
 
@@ -46,13 +47,15 @@ from grass_gnn.uncertainty.domain import Nearness, Neighbours
 # Weights of spread, distance, disagreement, residual and dissimilarity.
 PRIOR = (0.1, 0.3, 0.3, 0.3, 0.5)
 ONLY_SPREAD = (0.5,)  # the weight of the spread where there is nothing else
-WITH_FOREST = (0.5, *PRIOR[1:])  # the spread includes that of trees, and says more
+# With a forest, the spread includes that of trees, and says more. The last is the weight of the
+# errors in the leaves of the forest. Chosen on inner splits of training and validation rows.
+WITH_FOREST = (0.5, 0.5, 0.2, 0.1, 1.0, 0.3)
 _STRENGTH = 10.0  # of the prior, in rows
 _LARGEST = 2.0  # weight
-# Added to the clues, so that none of them makes a standard deviation zero. Spread, disagreement and
-# residual are in units of the standard deviation of the targets. Fingerprints of different
-# molecules may be the same, so the last is large.
-_FLOORS = (0.01, 0.1, 0.05, 0.02, 0.3)
+# Added to the clues, so that none of them makes a standard deviation zero. Spread, disagreement,
+# residual and errors in leaves are in units of the standard deviation of the targets. Fingerprints
+# of different molecules may be the same, so that of the dissimilarity is large.
+_FLOORS = (0.01, 0.1, 0.05, 0.02, 0.3, 0.02)
 _FOLDS = 10
 _SMALLEST = 1e-6  # error, in the same unit
 _MOST_SCORES = 1000
@@ -63,8 +66,8 @@ class ErrorModel(Section):
 
     unit: float = Field(gt=0)  # standard deviation of the training targets
     intercept: float
-    centers: list[float] = Field(min_length=1, max_length=len(PRIOR))  # of the logarithms
-    weights: list[float] = Field(min_length=1, max_length=len(PRIOR))
+    centers: list[float] = Field(min_length=1, max_length=len(WITH_FOREST))  # of the logarithms
+    weights: list[float] = Field(min_length=1, max_length=len(WITH_FOREST))
     between_models: bool = True  # whether the spread is also that between models
 
     @model_validator(mode="after")
@@ -89,12 +92,14 @@ class ErrorModel(Section):
 
 
 def clue_table(spread: np.ndarray, near: Nearness | None, output: int, unit: float) -> np.ndarray:
-    """Logarithms of the clues [M, 1, 4 or 5]; arguments as for :meth:`ErrorModel.std`."""
+    """Logarithms of the clues [M, 1 or 4 to 6]; arguments as for :meth:`ErrorModel.std`."""
     columns = [spread / unit]
     if near is not None:
         columns += [near.distance, near.disagreement[:, output] / unit]
         columns += [near.residual[:, output] / unit]
         columns += [] if near.dissimilarity is None else [near.dissimilarity]
+        if near.dissimilarity is not None and near.leaf_error is not None:
+            columns += [near.leaf_error[:, output] / unit]
     floors = _FLOORS[: len(columns)]
     pairs = zip(columns, floors, strict=True)
     return np.stack([np.log(np.maximum(column, 0) + floor) for column, floor in pairs], axis=1)
@@ -110,7 +115,7 @@ def fit_error_model(
     """Fit a model to the errors of rows that were not trained on.
 
     Args:
-        clues: Of each row [M, 1, 4 or 5]; see :func:`clue_table`.
+        clues: Of each row [M, 1 or 4 to 6]; see :func:`clue_table`.
         error: Absolute errors [M].
         unit: Standard deviation of the training targets.
         between_models: Whether the spread is also that between models.
@@ -378,6 +383,11 @@ class Calibration(Section):
     def half_widths(self, coverage: float) -> list[float]:
         """Half the width of each target's interval, in calibrated standard deviations."""
         return [one.half_width(coverage) for one in self.targets]
+
+    @property
+    def spread_alone(self) -> bool:
+        """Whether error bars are multiples of the spread, as those of earlier versions are."""
+        return any(one.errors is None for one in self.targets)
 
     @property
     def factors(self) -> str:

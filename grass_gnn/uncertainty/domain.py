@@ -314,25 +314,32 @@ class Nearness(NamedTuple):
     disagreement: np.ndarray  # [M, outputs] between the prediction and the neighbours' targets
     residual: np.ndarray  # [M, outputs] absolute residuals of the neighbours
     dissimilarity: np.ndarray | None = None  # [M] 1 − maximum Tanimoto similarity, of molecules
+    leaf_error: np.ndarray | None = None  # [M, outputs] of the forest, in the leaves they reach
 
     def rows(self, chosen: np.ndarray) -> Nearness:
         """Of some of the graphs."""
-        last = None if self.dissimilarity is None else self.dissimilarity[chosen]
+        last = (
+            None if one is None else one[chosen] for one in (self.dissimilarity, self.leaf_error)
+        )
         return Nearness(
-            self.distance[chosen], self.disagreement[chosen], self.residual[chosen], last
+            self.distance[chosen], self.disagreement[chosen], self.residual[chosen], *last
         )
 
     @classmethod
     def join(cls, parts: Sequence[Nearness]) -> Nearness:
-        """Of several sets of graphs; the dissimilarity is known if it is for all of them."""
-        known = [part.dissimilarity for part in parts if part.dissimilarity is not None]
-        last = np.concatenate(known) if len(known) == len(parts) else None
+        """Of several sets of graphs; what is not known of all of them is left out."""
         return cls(
             np.concatenate([part.distance for part in parts]),
             np.concatenate([part.disagreement for part in parts]),
             np.concatenate([part.residual for part in parts]),
-            last,
+            _joined([part.dissimilarity for part in parts]),
+            _joined([part.leaf_error for part in parts]),
         )
+
+
+def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None
 
 
 @dataclass(frozen=True)

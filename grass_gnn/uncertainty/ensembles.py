@@ -20,7 +20,13 @@ from grass_gnn.data.tables.descriptors import MORGAN_COUNTS
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.forest import Stack, load_stack, with_forest
+from grass_gnn.evaluation.forest import (
+    ForestPrediction,
+    Stack,
+    leaf_errors,
+    load_stack,
+    with_forest,
+)
 from grass_gnn.evaluation.protocol import embed_split
 from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model
 from grass_gnn.files import read_json
@@ -31,6 +37,7 @@ from grass_gnn.uncertainty.domain import Domain, Neighbours, SimilarityReference
 COVERAGE = 0.9  # of intervals, by default
 EMBEDDED = 2  # rewirings that embeddings are averaged over
 _MOST_FOLDS = 1000
+_NO_SPREAD = 1e-5  # of the scale of the targets; less is rounding error
 FOLDS = "folds.csv"  # the fold of each row, in the folder of a cross-validation
 CROSS_VALIDATION = "cross_validation.json"  # its summary, written when all folds are finished
 
@@ -177,9 +184,9 @@ class Ensemble:
         pairs = zip(molecules, numbers, strict=True)
         return np.stack([np.concatenate([one.columns, own]) for one, own in pairs])
 
-    def ask_forests(self, columns: np.ndarray | None) -> list[Prediction | None]:
+    def ask_forests(self, columns: np.ndarray | None) -> list[ForestPrediction | None]:
         """The prediction of each model's forest, from :meth:`forest_columns`."""
-        found: list[Prediction | None] = []
+        found: list[ForestPrediction | None] = []
         place = {name: at for at, name in enumerate(self.forest_descriptors or (), MORGAN_COUNTS)}
         for stack in self.stacks:
             if stack is None:
@@ -236,28 +243,45 @@ class Ensemble:
             similarity: Maximum Tanimoto similarity to the training set [M], for error bars.
             columns: What forests need (:meth:`forest_columns`).
         """
+        rewirings = self.drawn(rewirings)
         packed = [pack_checked(graphs, model.config) for model in self.models]
+        forests = self.ask_forests(columns)
         found = combine(
             [
                 with_forest(
                     stack, model.predict_packed(own, rewirings, seed, deterministic), forest
                 )
                 for model, own, stack, forest in zip(
-                    self.models, packed, self.stacks, self.ask_forests(columns), strict=True
+                    self.models, packed, self.stacks, forests, strict=True
                 )
             ]
         )
-        return self.with_error_bars(found, packed, similarity, seed, deterministic)
+        return self.with_error_bars(found, packed, forests, similarity, seed, deterministic)
+
+    def drawn(self, rewirings: int) -> int:
+        """How many rewirings are drawn: at least two if error bars are multiples of the spread."""
+        alone = self.calibration is not None and self.calibration.spread_alone
+        return max(rewirings, 2) if alone else rewirings
 
     def with_error_bars(
         self,
         found: Spread,
         packed: Sequence[PackedDataset],
+        forests: Sequence[ForestPrediction | None],
         similarity: np.ndarray | None = None,
         seed: int = 0,
         deterministic: bool = False,
     ) -> Spread:
-        """Calibrate predictions; ``packed`` are their graphs, encoded for each model."""
+        """Calibrate predictions.
+
+        Args:
+            found: The predictions.
+            packed: Their graphs, encoded for each model.
+            forests: The predictions of each model's forest, if it has one.
+            similarity: Maximum Tanimoto similarity to the training set [M].
+            seed: Random seed of the rewirings.
+            deterministic: Derive the rewirings of each graph from the graph alone.
+        """
         if self.calibration is None:
             return found
         near = None
@@ -265,7 +289,12 @@ class Ensemble:
             place, neighbours = self.reference
             embeddings = embed_graphs(self.models[place], packed[place], seed, deterministic)
             near = neighbours.compare(embeddings, found.mean.double().numpy(), similarity)
+            near = near._replace(leaf_error=leaf_errors(forests))
         std = self.calibration.error_std(found.std, found.rewirings, near)
+        if self.calibration.spread_alone:
+            # Nothing is known about predictions that do not depend on the rewiring (single atoms).
+            unit = std.new_tensor(self.task.config.target_scale)
+            std = torch.where(found.std > _NO_SPREAD * unit, std, unit)
         return found.with_std(std)._replace(mean=self.calibration.mean(found.mean))
 
     def compare(

@@ -22,26 +22,31 @@ from grass_gnn.uncertainty.calibration import (
 from grass_gnn.uncertainty.domain import Domain, Nearness, Neighbours
 
 
-def synthetic(rows, source):
-    """Clues [M, 5] and heavy-tailed errors [M] whose size follows two of them."""
+def synthetic(rows, source, forest=False):
+    """Five or six clues and heavy-tailed errors [M] whose size follows two or three of them."""
     near = Nearness(
         source.lognormal(0, 0.5, rows),
         source.lognormal(0, 0.5, (rows, 1)),
         source.lognormal(-1, 0.5, (rows, 1)),
         source.uniform(0, 0.8, rows),
+        source.lognormal(-1, 0.5, (rows, 1)) if forest else None,
     )
     sigma = 0.3 * near.distance**0.8 * near.disagreement[:, 0] ** 0.6
+    if forest:
+        sigma = sigma * near.leaf_error[:, 0]
     spread = source.lognormal(-3, 0.3, rows)
     return spread, near, numpy.abs(sigma * source.standard_t(4, rows)), sigma
 
 
-def test_intervals_cover_what_they_promise_and_follow_the_error():
+@pytest.mark.parametrize("forest", [False, True])
+def test_intervals_cover_what_they_promise_and_follow_the_error(forest):
     source = numpy.random.default_rng(0)
     inside, ranks, best = {0.5: [], 0.9: []}, [], []
     for _ in range(40):
-        spread, near, error, _ = synthetic(60, source)
-        model, scores = fit_error_model(clue_table(spread, near, 0, 1.0), error, 1.0)
-        spread, near, error, sigma = synthetic(200, source)
+        spread, near, error, _ = synthetic(60, source, forest)
+        clues = clue_table(spread, near, 0, 1.0)
+        model, scores = fit_error_model(clues, error, 1.0, forest=forest)
+        spread, near, error, sigma = synthetic(200, source, forest)
         std = model.std(spread, near, 0)
         for coverage, found in inside.items():
             found.append(numpy.mean(error <= half_width(sorted(scores), coverage) * std))
@@ -60,15 +65,19 @@ def test_the_quantile_is_that_of_finitely_many_scores():
     assert half_width([0.0, 0.0], 0.9) > 0
 
 
-def test_no_clue_makes_a_standard_deviation_zero_and_more_of_it_never_shrinks_one():
+@pytest.mark.parametrize("forest", [False, True])
+def test_no_clue_makes_a_standard_deviation_zero_and_more_of_it_never_shrinks_one(forest):
     source = numpy.random.default_rng(1)
-    spread, near, error, _ = synthetic(50, source)
-    model, _ = fit_error_model(clue_table(spread, near, 0, 1.0), error, 1.0)
-    nothing = Nearness(*(numpy.zeros(shape) for shape in ((1,), (1, 1), (1, 1), (1,))))
+    spread, near, error, _ = synthetic(50, source, forest)
+    clues = clue_table(spread, near, 0, 1.0)
+    assert clues.shape == (50, 6 if forest else 5)
+    model, _ = fit_error_model(clues, error, 1.0, forest=forest)
+    shapes = ((1,), (1, 1), (1, 1), (1,), (1, 1))[: 5 if forest else 4]
+    nothing = Nearness(*(numpy.zeros(shape) for shape in shapes))
     smallest = model.std(numpy.zeros(1), nothing, 0)[0]
     assert smallest > 0
-    for number in range(4):
-        more = [numpy.array(part) for part in nothing]
+    for number in range(len(shapes)):
+        more = [numpy.array(part) for part in nothing[: len(shapes)]]
         more[number] = more[number] + 5.0
         assert model.std(numpy.zeros(1), Nearness(*more), 0)[0] >= smallest
     alone = model.std(spread, None, 0)  # the other clues are not known
@@ -166,6 +175,34 @@ def test_runs_of_earlier_versions_predict_as_before(run, tmp_path):
     (old / "domain.json").write_text('{"elements": []}')
     with pytest.raises(GrassError, match=r"domain\.json is damaged"):
         predict_table([load_model(old)], path, tmp_path / "out.csv", rewirings=2)
+
+
+@pytest.mark.parametrize("rewirings", [1, 2, 4])
+def test_multiples_of_the_spread_are_never_zero(run, tmp_path, rewirings):
+    """A calibration of the first kind, as the shipped ZINC weights have it."""
+    old = shutil.copytree(run, tmp_path / "old")
+    for name in ("domain.json", "neighbours.safetensors"):
+        (old / name).unlink()
+    stored = json.loads((old / "calibration.json").read_text())
+    for one in stored["targets"]:
+        one["scale"] = 3.0
+        for name in ("errors", "scores", "calibrated_correlation"):
+            del one[name]
+    (old / "calibration.json").write_text(json.dumps(stored | {"neighbours": None}))
+    rows = [[text] for text in ("CCOC(C)N", "CC(C)CC#N", "C")]
+    path = write_csv(tmp_path / "in.csv", ["smiles"], rows)
+    model = load_model(old)
+    summary = predict_table(model, path, tmp_path / "out.csv", rewirings=rewirings)
+    predict_table(model, path, tmp_path / "raw.csv", rewirings=max(rewirings, 2), calibrated=False)
+    assert ("has no spread" in summary.calibration) == (rewirings == 1)
+    pairs = list(zip(read_csv(tmp_path / "out.csv"), read_csv(tmp_path / "raw.csv"), strict=True))
+    for found, raw in pairs:
+        assert float(found["size_lower"]) < float(found["size_pred"]) < float(found["size_upper"])
+        assert found["size_pred"] == raw["size_pred"]
+    for found, raw in pairs[:2]:
+        assert float(found["size_std"]) == pytest.approx(3 * float(raw["size_std"]), rel=1e-3)
+    scale = model.config.task.target_scale[0]
+    assert float(pairs[2][0]["size_std"]) == pytest.approx(scale, rel=1e-3)  # no spread at all
 
 
 def test_a_damaged_file_of_neighbours_is_named(run, tmp_path):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import shutil
+import warnings
 from contextlib import closing
 
 import numpy
@@ -21,9 +22,19 @@ from grass_gnn.api.fitting import fit_table
 from grass_gnn.api.forest import describe_baseline, fit_forest
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
+from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.spec import TableSpec
-from grass_gnn.evaluation.forest import ARRAYS, FILE, fill, fit_shares, load_stack, mix
+from grass_gnn.evaluation.forest import (
+    ARRAYS,
+    FILE,
+    ForestPrediction,
+    fill,
+    fit_shares,
+    leaf_errors,
+    load_stack,
+    mix,
+)
 from grass_gnn.evaluation.run import evaluate_run
 from grass_gnn.evaluation.trained import Prediction
 from grass_gnn.report.run import RunReport
@@ -32,6 +43,7 @@ from grass_gnn.serve.card import model_card
 from grass_gnn.serve.limits import Limits
 from grass_gnn.serve.molecules import MoleculeView
 from grass_gnn.tasks import make_task
+from grass_gnn.uncertainty.domain import Nearness
 from grass_gnn.uncertainty.ensembles import Ensemble
 
 
@@ -110,6 +122,34 @@ def test_predictions_are_those_of_scikit_learn(table, targets):
             numpy.testing.assert_allclose(own, forest.oob_prediction_[held], atol=1e-5)
 
 
+def test_leaves_know_the_errors_of_their_rows(table):
+    """Against the prediction of scikit-learn's trees for the rows that they have not seen."""
+    data = read_tables(table, TableSpec(("carbons",)), workers=0)
+    rows = fitting._Rows(data)
+    train, test = rows.of("train") + rows.of("val"), rows.of("test")
+    found = fit_forest(data, 3, workers=0)
+    inputs = fill(rows.inputs(train + test, 0), found.forest.columns, found.forest.median)
+    x, asked = inputs[: len(train)], inputs[len(train) :]
+    y = numpy.array([float(rows.targets[row]) for row in train])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # with 15 trees, some rows may be in all samples
+        options = {"bootstrap": True, "oob_score": True, "random_state": 3}
+        forest = ExtraTreesRegressor(15, **options).fit(x, y)
+    drawn = numpy.array([numpy.bincount(s, minlength=len(y)) for s in forest.estimators_samples_])
+    error = numpy.abs(forest.oob_prediction_ - y)
+    error[drawn.all(axis=0)] = error[~drawn.all(axis=0)].mean()
+    expected = []
+    for molecule in asked:
+        of_trees = []
+        for tree, count in zip(forest.estimators_, drawn, strict=True):
+            own = count * (tree.apply(x) == tree.apply(molecule[None]))
+            of_trees.append((own * error).sum() / own.sum())
+        expected.append(numpy.mean(of_trees))
+    numpy.testing.assert_allclose(found.splits["test"].error[:, 0], expected, rtol=1e-5)
+    kinds = read_tables(table, TableSpec(("kind",)), workers=0)
+    assert fit_forest(kinds, 3, workers=0).forest.error is None
+
+
 def test_it_is_reproducible_and_stays_small(table, monkeypatch):
     data = read_tables(table, TableSpec(("carbons",)), workers=0)
     first, again = (fit_forest(data, 3, workers=0) for _ in range(2))
@@ -167,21 +207,59 @@ def test_shares_of_probabilities_minimise_the_log_loss(table):
     assert fit_shares(1 - sure, sure, truth, task)[0] < 0.1
 
 
-def test_the_deviation_is_that_of_the_mixture():
+@pytest.mark.parametrize("even", [True, False])
+def test_the_deviation_is_that_of_the_mixture(even):
     task, source = regression(), numpy.random.default_rng(0)
-    network, forest = (
-        Prediction(torch.tensor([[1.0]]), torch.tensor([[0.5]])),
-        Prediction(torch.tensor([[3.0]]), torch.tensor([[1.5]])),
-    )
-    found = mix(network, forest, [0.25], task)
-    drawn = source.random(400_000) < 0.25
+    nothing = torch.tensor([[math.nan]])
+    network = Prediction(torch.tensor([[1.0]]), torch.tensor([[0.5]]))
+    forest = ForestPrediction(torch.tensor([[3.0]]), torch.tensor([[1.5]]), nothing)
+    found = mix(network, forest, [0.25], task, even)
+    drawn = source.random(400_000) < (0.5 if even else 0.25)
     sample = numpy.where(
         drawn, source.normal(1, 0.5, len(drawn)), source.normal(3, 1.5, len(drawn))
     )
-    assert float(found.mean) == pytest.approx(sample.mean(), rel=0.01)
+    assert float(found.mean) == pytest.approx(0.25 * 1 + 0.75 * 3)
     assert float(found.std) == pytest.approx(sample.std(), rel=0.01)
-    unknown = Prediction(torch.tensor([[math.nan]]), torch.tensor([[math.nan]]))
-    assert mix(network, unknown, [0.25], task) == network
+    assert mix(network, ForestPrediction(nothing, nothing, nothing), [0.25], task) == network
+
+
+def as_before(folder):
+    """Make a run as versions wrote it whose forests did not know their errors."""
+    arrays = load_file(folder / ARRAYS)
+    old = {name: own for name, own in arrays.items() if name.split(".")[-1] != "error"}
+    save_file(old, folder / ARRAYS)
+    card = json.loads((folder / FILE).read_text())
+    del card["even_spread"]
+    card["sha256"] = hashlib.sha256((folder / ARRAYS).read_bytes()).hexdigest()
+    (folder / FILE).write_text(json.dumps(card))
+
+
+def test_forests_of_earlier_versions_predict_and_calibrate_as_before(trained, table, tmp_path):
+    copy, old = (shutil.copytree(trained, tmp_path / name) for name in ("copy", "old"))
+    as_before(old)
+    new = load_model(copy)
+    shares = json.loads((old / FILE).read_text())["shares"]
+    stack = load_stack(load_model(old), regression())
+    ensemble = Ensemble([new])
+    molecule = ensemble.reader(100)(read_csv(table)[0]["smiles"])
+    network = new.predict_packed(pack_checked([molecule.checked()], new.config), 2, 0)
+    (forest,) = ensemble.ask_forests(ensemble.forest_columns([molecule], [[]]))
+    both = stack.combine(network, forest)
+    assert both == mix(network, forest, shares, regression(), even_spread=False)
+    assert both.std != mix(network, forest, shares, regression(), even_spread=True).std
+    assert leaf_errors([stack.splits["val"]]) is None
+    assert leaf_errors([forest, None]) is None and leaf_errors([forest]).shape == (1, 1)
+
+    six, five = (calibrate(folder, rewirings=2).targets[0].errors for folder in (copy, old))
+    assert len(six.weights) == 6 and len(five.weights) == 5
+    # A calibration of five clues is applied to five, although a sixth is known.
+    row, column = numpy.ones(1), numpy.ones((1, 1))
+    near, known = Nearness(row, column, column, row), Nearness(row, column, column, row, column)
+    assert five.std(row, near, 0) == five.std(row, known, 0)
+    assert six.std(row, near._replace(leaf_error=0 * column), 0) <= six.std(row, known, 0)
+    predict_table(load_model(old), table, tmp_path / "out.csv", rewirings=2)
+    for row in read_csv(tmp_path / "out.csv"):
+        assert float(row["carbons_lower"]) < float(row["carbons_upper"])
 
 
 def predictions(folder, table, out, **options):
@@ -285,6 +363,10 @@ def put(place, value):
         {"threshold": lambda a: a[:-1]},
         {"value": lambda a: a.astype(numpy.float64)},
         {"val.mean": lambda a: a[:, :0]},
+        {"val.error": lambda a: a[:, :0]},
+        {"error": put(0, math.nan)},
+        {"error": put(0, -1.0)},
+        {"error": lambda a: a[:-1]},
     ],
 )
 def test_files_that_do_not_fit_together_are_refused(trained, tmp_path, changes):
