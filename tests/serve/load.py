@@ -83,7 +83,9 @@ def stop_in_flight(served):
         thread.start()
     time.sleep(0.5)
     processes = served.processes()
-    said, seconds = served.stop()
+    began = time.monotonic()
+    said = served.stop()
+    seconds = time.monotonic() - began
     for thread in threads:
         thread.join()
     until = time.monotonic() + 30

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import socket
 import threading
 import time
@@ -37,29 +38,23 @@ def test_stalled_clients_block_no_others_and_are_refused_when_sigterm_ends_the_s
         stack.callback(served.process.communicate)
         stack.callback(served.process.kill)
         text = HEADERS + "Content-Length: 100\r\n\r\nCC"
-        for _ in range(8):  # the body never comes
-            stack.enter_context(served.connect(text))
+        stalled = [  # the body never comes
+            stack.enter_context(served.connect(text)) for _ in range(8)
+        ]
         for _ in range(70):  # nor do the headers end
             stack.enter_context(served.connect("POST /predict HTTP/1.1\r\nX-Slow: "))
-        slowest = 0.0
-        for _ in range(5):
-            began = time.monotonic()
-            status, answer = served.ask()
-            slowest = max(slowest, time.monotonic() - began)
-            assert status == 200 and not answer["rows"][0]["error"]
-        assert slowest < 2 * patience()
-        stalled = stack.enter_context(served.connect(text))
+        status, answer = served.ask()
+        assert status == 200 and not answer["rows"][0]["error"]
+        # None of them had been given up, so the answer has not waited for that.
+        assert select.select(stalled, [], [], 0)[0] == []
+        for _ in range(4):
+            assert served.ask()[0] == 200
+        last = stack.enter_context(served.connect(text))
         served.ask()  # so the other one has been accepted
-        said, seconds = served.stop()
-        refused = stalled.recv(10_000).decode()
+        said = served.stop()
+        refused = last.recv(10_000).decode()
     assert refused.startswith("HTTP/1.1 503") and "shutting down" in refused
     assert "Traceback" not in said and "rror" not in said
-    assert seconds < 5 * patience()
-
-
-def patience():
-    """Factor for machines that do many other things at the same time."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
@@ -95,7 +90,7 @@ def test_clients_that_do_not_read_their_answers_are_disconnected(run, monkeypatc
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", port))
         client.sendall((head + body).encode())
-        until = time.monotonic() + 60 * patience()
+        until = time.monotonic() + 300  # a test that fails should end, too
         while not running.server_state.connections and time.monotonic() < until:
             time.sleep(0.05)
         assert running.server_state.connections
@@ -169,10 +164,10 @@ def test_sigterm_while_a_slow_molecule_is_read(run, tmp_path, monkeypatch):
         body = f"Content-Length: {len(slow)}\r\n\r\n{slow}"
         with served.connect((HEADERS + body).replace("{port}", str(served.port))) as asked:
             time.sleep(2.0)
-            said, seconds = served.stop()
+            said = served.stop()
             answer = asked.recv(10_000).decode()
         assert answer.startswith("HTTP/1.1 503")
-        assert "Traceback" not in said and seconds < 5 * patience()
+        assert "Traceback" not in said
     finally:
         served.process.kill()
         served.process.communicate()
