@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from figure import draw
 from scores import Case, markdown_tables, summarise
 
 HERE = Path(__file__).parent
@@ -125,7 +126,7 @@ def has_small_ring(smiles: str) -> bool:
 
 
 def report(tables: Path, work: Path) -> None:
-    """Score all finished runs; write results.json and the tables of README.md."""
+    """Score all finished runs; write results.json, the figure and the tables of README.md."""
     cases = []
     for path in sorted(work.glob("*.csv")):
         method, table, split, seed = path.stem.rsplit("-", 3)
@@ -146,8 +147,10 @@ def report(tables: Path, work: Path) -> None:
             print(f"{path.stem}: {len(found)} of {len(expected)} test rows were predicted")
         rings = np.array([has_small_ring(one) for one in truth.iloc[found["row"]]["smiles"]])
         cases.append(Case(method, table, split, int(seed), y, columns, cost, rings))
+    cases.sort(key=lambda case: (TABLES.index(case.table), case.split, case.method, case.seed))
     results = summarise(cases)
     (RESULTS / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    draw(results["cells"], RESULTS / "comparison.svg")
     readme = RESULTS / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
