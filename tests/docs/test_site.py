@@ -48,7 +48,7 @@ def test_what_is_outside_of_docs_is_on_the_site(site: tuple[Path, list[str]]) ->
     assert '"../security.html"' not in (folder / "datasets.html").read_text("utf-8")
     assert "security.html" in Page((folder / "datasets.html").read_text("utf-8")).links
     assert (
-        "repository/results/zinc-table/index.html"
+        "repository/results/zinc-search/index.html"
         in Page((folder / "datasets.html").read_text("utf-8")).links
     )
 

@@ -1,6 +1,6 @@
 """MkDocs hook: files outside of ``docs/`` that pages link to become part of the site.
 
-Links are written for the repository (``../SECURITY.md``, ``../results/zinc-table``), so that they
+Links are written for the repository (``../SECURITY.md``, ``../results/zinc``), so that they
 work on GitHub. This hook adds the linked files as pages and adapts the links.
 """
 
