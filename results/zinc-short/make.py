@@ -13,7 +13,8 @@ from pathlib import Path
 
 from grass_gnn import GRASSConfig
 from grass_gnn.data.packed.prepare import prepare_benchmark
-from grass_gnn.experiments.budget import count_parameters, same_size, train_for
+from grass_gnn.experiments.budget import same_size, train_for
+from grass_gnn.nn.model import count_parameters
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 
