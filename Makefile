@@ -26,7 +26,7 @@ run: $(READY)  ## Train on measured solubilities, predict well-known molecules, 
 	@$(BIN)/grass-gnn demo
 
 test: $(READY) lint types  ## Run style checks, type checks and all tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
 
 lint: $(READY)  ## Check style and import rules
 	$(BIN)/ruff format --check .

@@ -16,8 +16,6 @@ from tools.website.check import Page, repository_problems, site_problems
 from tools.website.formulas import on_page_content
 from tools.website.markdown_text import links, replace_links
 
-pytestmark = pytest.mark.xdist_group("site")  # which is built once
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:

@@ -11,7 +11,6 @@ from grass_gnn.experiments.runners import on_cluster
 from grass_gnn.files import read_json
 
 ray = pytest.importorskip("ray", reason="the extra 'cluster' (Ray) is not installed")
-pytestmark = pytest.mark.xdist_group("ray")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 MACHINE = re.compile(r"(?<![\w.:/])/(home|root|tmp|usr|opt|var|work|Users)/|[A-Z]:\\\\")
 LARGEST = 400_000  # bytes
 
-pytestmark = pytest.mark.xdist_group("notebooks")  # which are run once
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 

@@ -16,8 +16,6 @@ from grass_gnn.ops import build, processes
 from grass_gnn.ops.processes import join_processes
 from grass_gnn.testing import random_input
 
-pytestmark = pytest.mark.xdist_group("processes")  # which are started once
-
 CONFIG = GRASSConfig.preset(
     "zinc",
     **{"model.layers": 3, "model.dim": 24, "model.edge_removal": 0.0, "rewiring.degree": 0},

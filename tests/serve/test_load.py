@@ -20,8 +20,6 @@ from grass_gnn.serve.limits import Limits
 from grass_gnn.serve.views import open_view
 from grass_gnn.uncertainty.ensembles import load_models
 
-pytestmark = pytest.mark.xdist_group("served")  # several tests ask the same server
-
 
 @pytest.fixture(scope="module")
 def served(run):

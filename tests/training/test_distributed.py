@@ -27,8 +27,6 @@ from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import read_checkpoint, write_checkpoint
 from grass_gnn.training.run import LeadersLock, train
 
-pytestmark = pytest.mark.xdist_group("distributed")  # several tests look at the same runs
-
 HERE = Path(__file__).parent
 LAUNCHERS = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_NTASKS")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in LAUNCHERS} | {
