@@ -122,19 +122,25 @@ def standings(cells: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def pooled_error_bars(cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
-    """Error bars of each method with a std: coverage over all rows, the rest averaged over runs."""
-    groups: dict[str, list[Case]] = defaultdict(list)
+    """Error bars of each method with a std: coverage over all rows, the rest averaged over cells.
+
+    Each cell counts once, however many training seeds it has.
+    """
+    groups: dict[str, dict[str, list[Case]]] = defaultdict(lambda: defaultdict(list))
     for case in cases:
         if error_bars(case):
             kind = "scaffold" if case.split == "scaffold" else "random"
-            groups[f"{case.method}, {kind} splits"].append(case)
+            groups[f"{case.method}, {kind} splits"][f"{case.table} {case.split}"].append(case)
     found = {}
-    for name, own in sorted(groups.items()):
-        bars = [error_bars(case) for case in own]
-        rows = np.array([len(case.y) for case in own])
+    for name, cells in sorted(groups.items()):
+        bars = [
+            {key: np.mean([error_bars(case)[key] for case in own]) for key in error_bars(own[0])}
+            for own in cells.values()
+        ]
+        rows = [len(own[0].y) for own in cells.values()]
         found[name] = {
-            "runs": len(own),
-            "rows": int(rows.sum()),
+            "cells": len(cells),
+            "rows": sum(rows),
             "coverage": round(float(np.average([b["coverage"] for b in bars], weights=rows)), 4),
             "nll": round(float(np.mean([b["nll"] for b in bars])), 4),
             "rank_correlation": round(float(np.mean([b["rank_correlation"] for b in bars])), 4),
