@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def run(method: str, table: Path, split: str, seed: int, arguments: argparse.Nam
     scratch.mkdir()
     if method in GRASS:
         whole = pd.read_csv(table, dtype=str)
-        targets = [name for name in whole.columns if name not in ("smiles", *SPLITS)]
+        targets = targets_of(whole)
         # Under another name: "--split scaffold" would draw a scaffold split instead of reading it.
         own = whole[["smiles", *targets]].assign(given=whole[split])
         own.to_csv(scratch / "table.csv", index=False)
@@ -117,6 +118,12 @@ def call(command: list[str], log: Path) -> float:
     return used.ru_utime + used.ru_stime
 
 
+def targets_of(table: pd.DataFrame) -> list[str]:
+    """The columns to predict."""
+    return [name for name in table.columns if name not in ("smiles", *SPLITS)]
+
+
+@cache
 def has_small_ring(smiles: str) -> bool:
     """Whether a molecule has a ring of three or four atoms."""
     from rdkit import Chem
@@ -131,7 +138,7 @@ def report(tables: Path, work: Path) -> None:
     for path in sorted(work.glob("*.csv")):
         method, table, split, seed = path.stem.rsplit("-", 3)
         truth = pd.read_csv(tables / f"{table}.csv")
-        targets = [name for name in truth.columns if name not in ("smiles", *SPLITS)]
+        targets = targets_of(truth)
         found = pd.read_csv(path).sort_values("row")
         y = truth.iloc[found["row"]][targets].to_numpy(dtype=float)  # [rows, targets]
         cost = json.loads(path.with_suffix(".json").read_text())["cpu_seconds"]
@@ -151,10 +158,15 @@ def report(tables: Path, work: Path) -> None:
     results = summarise(cases)
     (RESULTS / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     draw(results["cells"], RESULTS / "comparison.svg")
+    write_between(BEGIN, END, markdown_tables(results))
+
+
+def write_between(begin: str, end: str, text: str) -> None:
+    """Replace what is between two comments in the README of the results."""
     readme = RESULTS / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n\n{markdown_tables(results)}\n\n{END}{after}")
+    before, _, rest = readme.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    readme.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
 if __name__ == "__main__":

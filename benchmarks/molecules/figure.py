@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from scores import OURS
+from scores import OURS, error_of
 
 MARKERS = {
     "chemprop": ("o", "#c2410c"),
@@ -30,14 +30,19 @@ def draw(cells: dict[str, Any], path: Path) -> None:
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
     for place, cell in enumerate(reversed(rows)):
         axes.axhline(place, color="#e3e8e5", linewidth=0.8, zorder=0)
-        ours = _error(cells[cell][OURS])
+        ours = error_of(cells[cell][OURS])
         for method, (marker, color) in MARKERS.items():
             if (entry := cells[cell].get(method)) is None:
                 continue
             low, high = entry["ours_minus_this"]
             face = "white" if low <= 0 <= high else color
             axes.plot(
-                _error(entry) / ours, place, marker, color=color, markerfacecolor=face, markersize=7
+                error_of(entry) / ours,
+                place,
+                marker,
+                color=color,
+                markerfacecolor=face,
+                markersize=7,
             )
     axes.set_yticks(range(len(rows)), reversed(rows), color=INK)
     label = "error relative to grass-gnn (RMSE, or 1 − ROC-AUC)\nabove 1, grass-gnn is better"
@@ -60,8 +65,3 @@ def draw(cells: dict[str, Any], path: Path) -> None:
     )  # fmt: skip
     figure.set_facecolor("white")
     FigureCanvasSVG(figure).print_svg(path, metadata={"Date": None})
-
-
-def _error(entry: dict[str, Any]) -> float:
-    """RMSE, or 1 − ROC-AUC."""
-    return 1 - entry["mean"] if entry["metric"] == "ROC-AUC" else entry["mean"]

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from compare import RESULTS, SPLITS, TABLES
+from compare import RESULTS, SPLITS, TABLES, targets_of, write_between
 from rdkit import Chem
 from rdkit.Chem.rdFingerprintGenerator import GetMorganGenerator
-from scores import score
+from scores import markdown_table, score
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
@@ -47,15 +47,13 @@ def main() -> None:
             found[cell] = row
             print(cell, row, flush=True)
     (RESULTS / "fingerprints.json").write_text(json.dumps(found, indent=1) + "\n")
-    readme = RESULTS / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    readme.write_text(f"{before}{BEGIN}\n\n{markdown(found)}\n\n{END}{rest.partition(END)[2]}")
+    write_between(BEGIN, END, markdown(found))
 
 
 def measure(path: Path) -> dict[str, dict[str, float]]:
     """Scores on the test rows of each split: RMSE, or ROC-AUC averaged over targets."""
     table = pd.read_csv(path)
-    targets = [name for name in table.columns if name not in ("smiles", *SPLITS)]
+    targets = targets_of(table)
     y = table[targets].to_numpy(dtype=float)  # [rows, targets]; NaN where unknown
     binary = bool(np.isin(y[~np.isnan(y)], (0, 1)).all())
     inputs = {"Morgan": morgan(table["smiles"]), "GRASS": embedding(path, len(table))}
@@ -123,11 +121,11 @@ def make_head(head: str, strength: float, binary: bool) -> BaseEstimator:
 def markdown(found: dict[str, dict[str, float]]) -> str:
     """The scores as a table; – where a head was not fitted."""
     names = list(dict.fromkeys(name for row in found.values() for name in row))
-    lines = ["| table, split | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for cell, row in found.items():
-        texts = [f"{row[name]:.3f}" if name in row else "–" for name in names]
-        lines.append(f"| {cell} | " + " | ".join(texts) + " |")
-    return "\n".join(lines)
+    rows = [
+        [cell, *(f"{row[name]:.3f}" if name in row else "–" for name in names)]
+        for cell, row in found.items()
+    ]
+    return markdown_table(["table, split", *names], rows)
 
 
 if __name__ == "__main__":

@@ -96,6 +96,11 @@ def summarise(cases: Iterable[Case]) -> dict[str, Any]:
     }
 
 
+def error_of(entry: dict[str, Any]) -> float:
+    """RMSE, or 1 − ROC-AUC, of a method in a cell."""
+    return 1 - entry["mean"] if entry["metric"] == "ROC-AUC" else entry["mean"]
+
+
 def standings(cells: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Ours in each cell beside the best other method that was run there.
 
@@ -107,15 +112,11 @@ def standings(cells: dict[str, Any]) -> dict[str, dict[str, Any]]:
         others = {m: entry for m, entry in row.items() if not m.startswith(OURS)}
         if OURS not in row or not others:
             continue
-
-        def error(entry: dict[str, Any]) -> float:
-            return 1 - entry["mean"] if entry["metric"] == "ROC-AUC" else entry["mean"]
-
-        best = min(others, key=lambda m: error(others[m]))
+        best = min(others, key=lambda m: error_of(others[m]))
         low, high = others[best]["ours_minus_this"]
         found[cell] = {
             "best_other": best,
-            "behind": round(error(row[OURS]) / error(others[best]) - 1, 4),
+            "behind": round(error_of(row[OURS]) / error_of(others[best]) - 1, 4),
             "tied": low <= 0 <= high,
         }
     return found
@@ -203,81 +204,90 @@ def _difference(ours: list[Case], theirs: list[Case], binary: bool) -> tuple[flo
     return float(low), float(high)
 
 
+def markdown_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown."""
+    head = list(columns)
+    lines = [head, *rows]
+    texts = ["| " + " | ".join(cells) + " |" for cells in lines]
+    return "\n".join([texts[0], "|---" * len(head) + "|", *texts[1:]])
+
+
 def markdown_tables(results: dict[str, Any]) -> str:
     """All results as Markdown tables."""
-    return "\n\n".join(
-        "\n".join(table(results))
-        for table in (_score_table, _standings_table, _error_bar_table, _ring_table)
-    )
+    tables = (_score_table, _standings_table, _error_bar_table, _ring_table)
+    return "\n\n".join(table(results) for table in tables)
 
 
-def _score_table(results: dict[str, Any]) -> list[str]:
+def _score_table(results: dict[str, Any]) -> str:
     """Scores; the best mean of a row is bold."""
     cells = results["cells"]
     methods = sorted(
         {m for row in cells.values() for m in row}, key=lambda m: (m[:5] != "grass", m)
     )
-    lines = ["| table, split | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    rows = []
     for cell, row in cells.items():
-        binary = next(iter(row.values()))["metric"] == "ROC-AUC"
-        best = (max if binary else min)(entry["mean"] for entry in row.values())
-        texts = []
-        for method in methods:
-            entry = row.get(method)
-            if entry is None:
-                texts.append("–")
-                continue
-            spread = "" if entry["std_over_seeds"] is None else f" ± {entry['std_over_seeds']:.3f}"
-            text = f"{entry['mean']:.3f}{spread}"
-            text = f"**{text}**" if entry["mean"] == best else text
-            count = f"{entry['seeds']} seed{'s' * (entry['seeds'] > 1)}"
-            texts.append(f"{text} ({count}, {entry['cpu_seconds']:.0f} s)")
-        lines.append(f"| {cell} | " + " | ".join(texts) + " |")
-    return lines
+        best = min(error_of(entry) for entry in row.values())
+        rows.append([cell, *(_score_text(row.get(method), best) for method in methods)])
+    return markdown_table(["table, split", *methods], rows)
 
 
-def _standings_table(results: dict[str, Any]) -> list[str]:
+def _score_text(entry: dict[str, Any] | None, best: float) -> str:
+    """Mean, spread, seeds and CPU time of a method in a cell."""
+    if entry is None:
+        return "–"
+    spread = "" if entry["std_over_seeds"] is None else f" ± {entry['std_over_seeds']:.3f}"
+    text = f"{entry['mean']:.3f}{spread}"
+    text = f"**{text}**" if error_of(entry) == best else text
+    count = f"{entry['seeds']} seed{'s' * (entry['seeds'] > 1)}"
+    return f"{text} ({count}, {entry['cpu_seconds']:.0f} s)"
+
+
+def _standings_table(results: dict[str, Any]) -> str:
     """Ours beside the best of the others."""
-    lines = [
-        "| table, split | best other method | error of grass-gnn relative to it | difference |",
-        "|---" * 4 + "|",
-    ]
-    for cell, entry in results["standings"].items():
-        verdict = "within chance" if entry["tied"] else "more than chance"
-        lines.append(f"| {cell} | {entry['best_other']} | {entry['behind']:+.1%} | {verdict} |")
-    return lines
-
-
-def _error_bar_table(results: dict[str, Any]) -> list[str]:
-    """Error bars in each cell, then pooled."""
-    lines = [
-        "| table, split | method | 90 % intervals cover | NLL | rank correlation |",
-        "|---" * 5 + "|",
-    ]
     rows = [
-        (f"{cell} | {method}", entry)
+        [
+            cell,
+            entry["best_other"],
+            f"{entry['behind']:+.1%}",
+            "within chance" if entry["tied"] else "more than chance",
+        ]
+        for cell, entry in results["standings"].items()
+    ]
+    relative = "error of grass-gnn relative to it"
+    return markdown_table(["table, split", "best other method", relative, "difference"], rows)
+
+
+def _error_bar_table(results: dict[str, Any]) -> str:
+    """Error bars in each cell, then pooled."""
+    entries = [
+        (cell, method, entry)
         for cell, row in results["cells"].items()
         for method, entry in row.items()
         if "coverage" in entry
     ]
     for name, entry in results["error_bars"].items():
         method, splits = name.split(", ")
-        rows.append((f"**all {splits}**, {entry['rows']:,} rows | {method}", entry))
-    for name, entry in rows:
-        lines.append(
-            f"| {name} | {entry['coverage']:.1%} | {entry['nll']:.2f} "
-            f"| {entry['rank_correlation']:.2f} |"
-        )
-    return lines
-
-
-def _ring_table(results: dict[str, Any]) -> list[str]:
-    """Errors of molecules with small rings."""
-    lines = [
-        "| rings of three or four atoms | method | RMSE | test predictions |",
-        "|---" * 4 + "|",
+        entries.append((f"**all {splits}**, {entry['rows']:,} rows", method, entry))
+    rows = [
+        [
+            cell,
+            method,
+            f"{entry['coverage']:.1%}",
+            f"{entry['nll']:.2f}",
+            f"{entry['rank_correlation']:.2f}",
+        ]
+        for cell, method, entry in entries
     ]
-    for table, methods in results["small_rings"].items():
-        for method, entry in methods.items():
-            lines.append(f"| {table} | {method} | {entry['rmse']:.3f} | {entry['predictions']} |")
-    return lines
+    columns = ["table, split", "method", "90 % intervals cover", "NLL", "rank correlation"]
+    return markdown_table(columns, rows)
+
+
+def _ring_table(results: dict[str, Any]) -> str:
+    """Errors of molecules with small rings."""
+    rows = [
+        [table, method, f"{entry['rmse']:.3f}", str(entry["predictions"])]
+        for table, methods in results["small_rings"].items()
+        for method, entry in methods.items()
+    ]
+    columns = ["rings of three or four atoms", "method", "RMSE", "test predictions"]
+    return markdown_table(columns, rows)

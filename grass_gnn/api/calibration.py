@@ -76,9 +76,7 @@ class HeldOutRows(NamedTuple):
     datasets: list[PackedDataset]  # the graphs, encoded for each model
     target: Tensor  # [M] or [M, outputs]
     similarity: np.ndarray | None = None  # of molecules, to the first run's training set [M]
-    forests: Sequence[
-        ForestPrediction | None
-    ] = ()  # predictions of each model's forest, if it has one
+    forests: Sequence[ForestPrediction | None] = ()  # of each model, if it has a forest
 
 
 def validation_rows(models: Sequence[TrainedModel]) -> HeldOutRows:
@@ -345,11 +343,13 @@ def compare(
     reference: Neighbours,
     dataset: PackedDataset,
     similarity: np.ndarray | None,
+    forests: Sequence[ForestPrediction | None],
     found: Spread,
 ) -> Nearness:
     """Compare graphs and their predictions with the training set of a model."""
     mean = found.mean.double().numpy()
-    return reference.compare(embed_graphs(model, dataset), mean, similarity)
+    embeddings = embed_graphs(model, dataset)
+    return reference.compare(embeddings, mean, similarity, leaf_errors(forests))
 
 
 def held_out(
@@ -369,8 +369,8 @@ def held_out(
         report_progress("Calibrating", len(predictions), len(models))
     found, near = combine(predictions), None
     if reference is not None:
-        near = compare(models[0], reference, rows.datasets[0], rows.similarity, found)
-        near = near._replace(leaf_error=leaf_errors(rows.forests))
+        graphs = rows.datasets[0]
+        near = compare(models[0], reference, graphs, rows.similarity, rows.forests, found)
     source = "validation split" if data is None else Path(data).name
     with_trees = any(one is not None for one in rows.forests)
     return HeldOut(found, rows.target, near, source, forest=with_trees)
@@ -388,8 +388,7 @@ def out_of_fold(models: Sequence[TrainedModel], rewirings: int, seed: int) -> He
         reference = training_reference(model, seed)
         if reference is not None:
             similarity = split_similarity(model, "test", len(test))
-            near = compare(model, reference, test, similarity, found)
-            nears.append(near._replace(leaf_error=leaf_errors([forest])))
+            nears.append(compare(model, reference, test, similarity, [forest], found))
         parts.append(found)
         targets.append(test.tensors["y"])
         report_progress("Calibrating", number + 1, len(models))

@@ -24,6 +24,7 @@ from grass_gnn.evaluation.explain import (
     common_scale,
     draw_contributions,
     draw_molecule,
+    signed,
 )
 from grass_gnn.evaluation.forest import forest_checksum
 from grass_gnn.evaluation.trained import TrainedModel
@@ -168,16 +169,11 @@ def output_names(schema: TableSchema) -> list[str]:
     return list(schema.classes) if len(schema.classes) > 2 else list(schema.targets)
 
 
-def _signed(value: float) -> str:
-    """Three significant digits, with a minus sign rather than a hyphen."""
-    return f"{value:.3g}".replace("-", "−")
-
-
 def prediction_text(schema: TableSchema, mean: Tensor, std: Tensor) -> str:
     """A prediction [outputs] in a line: values with their std, or the most likely class."""
     if len(mean) == len(schema.targets):
         parts = [
-            f"{name} {_signed(value)} (± {spread:.2g} over rewirings)"
+            f"{name} {signed(value, '.3g')} (± {spread:.2g} over rewirings)"
             for name, value, spread in zip(schema.targets, mean.tolist(), std.tolist(), strict=True)
         ]
         return ", ".join(parts[:3]) + (", …" if len(parts) > 3 else "")

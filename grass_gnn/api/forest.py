@@ -85,9 +85,7 @@ class FittedForest:
     forest: Forest
     descriptors: list[str]  # of RDKit
     columns: int  # of the table
-    splits: dict[
-        str, ForestPrediction
-    ]  # validation rows by trees that were not fitted to them, test
+    splits: dict[str, ForestPrediction]  # val by trees that were not fitted to its rows, and test
     baseline: Baseline
 
 

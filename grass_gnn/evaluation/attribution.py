@@ -109,4 +109,4 @@ def _masked_output(model: GRASS, batch: GraphBatch, nodes: Tensor) -> Tensor:
     x = torch.where(hidden.unsqueeze(1), x - x_in, x)
     e = torch.where(around.unsqueeze(1), e - e_in, e)
     x, e = model.layers(x, e, batch)
-    return model.head(model.readout(x, e, batch)) * model.target_scale + model.target_shift
+    return model.output(x, e, batch)

@@ -219,20 +219,20 @@ def draw_contributions(
         red, green, blue = (1 - share * (1 - part) for part in full)
         colors[atom] = (red, green, blue)
     svg, _ = _draw(mol, {}, atom_colors=colors)
-    least, most = (_signed(end(values)) if values else "0" for end in (min, max))
+    least, most = (signed(end(values)) if values else "0" for end in (min, max))
     legend = _Legend(
         title=f"contributions of atoms to {target}",
         range=f"per atom: {least} to {most}",
         colors=(ADDED_COLOR, "#ffffff", DEEP),
-        ends=(_signed(-scale), _signed(scale)),
+        ends=(signed(-scale), signed(scale)),
         remarks=(f"contributions to {target}", "orange raises it, blue lowers it"),
     )
     write_text(path, _framed(svg, name, prediction, legend))
 
 
-def _signed(value: float) -> str:
-    """Two decimals, with a minus sign rather than a hyphen."""
-    return f"{value:.2f}".replace("-", "−")
+def signed(value: float, form: str = ".2f") -> str:
+    """A formatted number, with a minus sign rather than a hyphen."""
+    return f"{value:{form}}".replace("-", "−")
 
 
 def molecule_svg(

@@ -130,8 +130,7 @@ edge_channels=[4], level='graph')
             For regression, values in the units of the targets; for classification, logits.
         """
         batch = self.prepare(graphs)
-        x, e = self.represent(batch)
-        return self.head(self.readout(x, e, batch)) * self.target_scale + self.target_shift
+        return self.output(*self.represent(batch), batch)
 
     def prepare(
         self, graphs: GraphBatch | Data | Sequence[Data], seeds: Tensor | None = None
@@ -182,6 +181,10 @@ edge_channels=[4], level='graph')
             return x  # [N, d]
         head, tail = batch.edge_index[:, batch.input_edges]
         return torch.cat([x[head], x[tail], e[batch.input_edges]], dim=1)  # [E_in, 3d]
+
+    def output(self, x: Tensor, e: Tensor, batch: GraphBatch) -> Tensor:
+        """Predictions, as :meth:`forward` returns them, from the representations of a batch."""
+        return self.head(self.readout(x, e, batch)) * self.target_scale + self.target_shift
 
     @torch.no_grad()
     def attention(self, graphs: GraphBatch | Data | Sequence[Data]) -> tuple[GraphBatch, Tensor]:

@@ -390,7 +390,11 @@ class Neighbours:
         return np.sqrt(np.maximum(squares - 2 * latents @ self.latents.T, 0.0))
 
     def compare(
-        self, embeddings: np.ndarray, mean: np.ndarray, similarity: np.ndarray | None = None
+        self,
+        embeddings: np.ndarray,
+        mean: np.ndarray,
+        similarity: np.ndarray | None = None,
+        leaf_error: np.ndarray | None = None,
     ) -> Nearness:
         """Compare graphs with the training set.
 
@@ -398,12 +402,14 @@ class Neighbours:
             embeddings: Inputs of the head [M, columns].
             mean: Predictions [M, outputs].
             similarity: Maximum Tanimoto similarity to the training set [M], of molecules.
+            leaf_error: Errors in the leaves of the forest that molecules reach [M, outputs].
         """
         if embeddings.shape[1:] != self.center.shape or mean.shape[1:] != self.targets.shape[1:]:
             raise GrassError("The file of neighbours belongs to another model: calibrate again.")
         distances = self._distances((embeddings.astype(np.float32) - self.center) * self.scale)
+        dissimilarity = None if similarity is None else 1 - similarity
         near = self._nearness(distances, mean)
-        return near if similarity is None else near._replace(dissimilarity=1 - similarity)
+        return near._replace(dissimilarity=dissimilarity, leaf_error=leaf_error)
 
     def leave_one_out(self) -> tuple[Nearness, np.ndarray]:
         """Predict each training graph as the mean of its neighbours.

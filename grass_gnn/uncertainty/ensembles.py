@@ -288,8 +288,8 @@ class Ensemble:
         if self.reference is not None:
             place, neighbours = self.reference
             embeddings = embed_graphs(self.models[place], packed[place], seed, deterministic)
-            near = neighbours.compare(embeddings, found.mean.double().numpy(), similarity)
-            near = near._replace(leaf_error=leaf_errors(forests))
+            mean = found.mean.double().numpy()
+            near = neighbours.compare(embeddings, mean, similarity, leaf_errors(forests))
         std = self.calibration.error_std(found.std, found.rewirings, near)
         if self.calibration.spread_alone:
             # Nothing is known about predictions that do not depend on the rewiring (single atoms).
