@@ -36,6 +36,7 @@ from grass_gnn.training.distributed import ALONE, Team
 from grass_gnn.training.optim import (
     BATCH,
     OPTIMIZERS,
+    SCHEDULE,
     BestWeights,
     FiniteSteps,
     NotFinite,
@@ -43,6 +44,7 @@ from grass_gnn.training.optim import (
     check_weights,
     largest_gradient,
     make_optimizer,
+    same_schedule,
     save_batch,
     set_learning_rate,
 )
@@ -88,8 +90,8 @@ class TrainingLoop:
         self.batches_per_epoch = len(data.train) // self.batch_size
         if training.sampling != "none":
             self.batches_per_epoch = num_parts(data.train, config)
-        steps_per_epoch = -(-self.batches_per_epoch // training.accumulate)
-        self.total_steps = training.epochs * steps_per_epoch
+        self.steps_per_epoch = -(-self.batches_per_epoch // training.accumulate)
+        self.total_steps = training.epochs * self.steps_per_epoch
 
         # An optimiser and a moving average belong to the weights where they are trained.
         self.fabric = team.fabric(config)
@@ -125,9 +127,8 @@ class TrainingLoop:
     @property
     def steps_done(self) -> int:
         """Number of optimiser steps so far; the last step of an epoch may have fewer batches."""
-        accumulate = self.config.training.accumulate
-        steps_per_epoch = -(-self.batches_per_epoch // accumulate)
-        return self.epoch * steps_per_epoch + self.batch_of_epoch // accumulate
+        steps = self.batch_of_epoch // self.config.training.accumulate
+        return self.epoch * self.steps_per_epoch + steps
 
     @property
     def between_steps(self) -> bool:
@@ -421,11 +422,12 @@ class TrainingLoop:
             GrassError: It belongs to another run.
         """
         state = checkpoint["grass_gnn"]
+        self.batches_done = state["batches_done"]
         # Compared as a configuration: settings that are newer than the checkpoint have a default.
         config = GRASSConfig.from_dict(json.loads(state["config"]), "the checkpoint")
         for what, there, here in (
             ("seed", state["seed"], self.seed),
-            ("config", config, self.config),
+            ("config", config, self._with_schedule_of(config)),
             ("data", state["data"], self.data.fingerprint.hash),
         ):
             if there != here:
@@ -441,7 +443,6 @@ class TrainingLoop:
                 state["threads"],
                 threads,
             )
-        self.batches_done = state["batches_done"]
         self.loss_sum = state["loss_sum"]
         self.losses = state.get("losses", self.batch_of_epoch)
         self.model.load_state_dict(checkpoint["model"])
@@ -452,6 +453,18 @@ class TrainingLoop:
         if self.average is not None and checkpoint["average"] is not None:
             self.average.load_state_dict(checkpoint["average"])
         self.record.read(self.epoch)
+
+    def _with_schedule_of(self, earlier: GRASSConfig) -> GRASSConfig:
+        """This run's configuration with the schedule of a checkpoint, if they agree so far.
+
+        A run can therefore be resumed with another number of epochs until its learning rate decays.
+        """
+        here, there = self.config.training, earlier.training
+        if not same_schedule(self.steps_done, self.steps_per_epoch, here, there):
+            return self.config
+        schedule = {name: getattr(there, name) for name in SCHEDULE}
+        training = here.model_copy(update=schedule)
+        return self.config.model_copy(update={"training": training})
 
 
 class StopOnSignal:

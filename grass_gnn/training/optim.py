@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import cos, pi
+from math import cos, isclose, pi
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,6 +74,10 @@ def make_optimizer(model: nn.Module, training: TrainingConfig) -> torch.optim.Op
     return OPTIMIZERS[training.optimizer].build(groups, training)
 
 
+# Settings that affect nothing but the learning rate of a step and the number of steps.
+SCHEDULE = ("epochs", "warmup", "hold", "initial_learning_rate", "final_learning_rate")
+
+
 def learning_rate(step: int, total: int, training: TrainingConfig) -> float:
     """Learning rate of a step (from 0) out of ``total``: warm-up, hold, then cosine decay."""
     # The peak is reached after u = warmup × total − 1 steps; at least 1, for very short runs.
@@ -87,6 +91,19 @@ def learning_rate(step: int, total: int, training: TrainingConfig) -> float:
         return training.learning_rate
     progress = (step - decay_step) / max(total - 1 - decay_step, 1e-9)
     return _half_cosine(training.learning_rate, training.final_learning_rate, min(progress, 1.0))
+
+
+def same_schedule(
+    steps: int, steps_per_epoch: int, one: TrainingConfig, other: TrainingConfig
+) -> bool:
+    """Whether the first steps have the same learning rate in two configurations."""
+    totals = (one.epochs * steps_per_epoch, other.epochs * steps_per_epoch)
+    return all(
+        isclose(
+            learning_rate(step, totals[0], one), learning_rate(step, totals[1], other), rel_tol=1e-9
+        )
+        for step in range(steps)
+    )
 
 
 def _half_cosine(start: float, end: float, progress: float) -> float:

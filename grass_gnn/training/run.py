@@ -98,12 +98,11 @@ def train(
         with team.noticing_loss(), run_folder(folder, options.resume) as lock:
             checkpoint = read_checkpoint(folder / FOLDER) if options.resume else None
             remove_leftovers(folder)
-            write_text(folder / "config.toml", config_toml(config, options.seed))
-
             team.meet()
             team.share(Work.of(config, data, folder, options, checkpoint))
             model = model or build_model(config, data, options.seed)
             loop = _start(model, config, data, lock, options, team, checkpoint)
+            write_text(folder / "config.toml", config_toml(config, options.seed))
             started = time.perf_counter()
             loop.run()
             seconds = time.perf_counter() - started

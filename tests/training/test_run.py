@@ -177,6 +177,26 @@ def test_resuming_with_something_else_is_refused(reference, tmp_path):
         train(chosen, data, tmp_path / "nowhere", RunOptions(resume=True))
 
 
+def test_a_run_can_be_made_longer_until_its_learning_rate_decays(tmp_path):
+    """Warm-up in the first 5 batches; the rate is held up to batch 10, or up to batch 20."""
+    short = config(training__epochs=4, training__warmup=0.25, training__hold=0.25)
+    long = config(training__epochs=8, training__warmup=0.125, training__hold=0.375)
+    data = prepared(short, tmp_path / "cache")
+    expected = train(long, data, tmp_path / "long", RunOptions(seed=3))
+    for batches, longer in ((9, True), (14, False)):
+        folder = tmp_path / f"stopped{batches}"
+        with pytest.raises(Interrupted):
+            train(short, data, folder, RunOptions(seed=3, progress=stop_after(batches)))
+        if longer:
+            train(long, data, folder, RunOptions(seed=3, resume=True))
+            assert weights(folder) == weights(expected.folder)
+            assert GRASSConfig.from_toml(folder / "config.toml") == long
+        else:
+            with pytest.raises(GrassError, match="another config"):
+                train(long, data, folder, RunOptions(seed=3, resume=True))
+            assert GRASSConfig.from_toml(folder / "config.toml") == short
+
+
 def test_damaged_run_folders_name_the_file(reference):
     run, _, _ = reference
     (run.folder / "weights.safetensors").write_bytes(weights(run.folder)[:-9])
