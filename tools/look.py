@@ -129,7 +129,7 @@ async def ask(tab: Tab) -> None:
         card = f"document.querySelectorAll('#cards .card')[{place}]"
         await tab.value(f"{card}.scrollIntoView()")
         await tab.until(f"!{card}.querySelector('.loading')")
-        await tab.until(f"{card}.innerText.includes('Attention per bond')")
+        await tab.until(f"{card}.innerText.includes('Contributions of atoms')")
     await tab.value("scrollTo(0, 0)")
 
 

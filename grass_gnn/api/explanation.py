@@ -100,7 +100,7 @@ def explain_table(
             prediction = prediction_text(schema, mean[0], std[0]) + alone
             text = row.cells[column]
             name = next((row.cells[place] for place in names if row.cells[place]), text)
-            output = 0 if len(mean[0]) == len(schema.targets) else int(mean[0].argmax())
+            output, _ = explained_output(schema, mean[0])
             found.append(
                 _Explained(
                     row.line,
@@ -162,6 +162,17 @@ def _draw_contributions(found: Sequence[_Explained], folder: Path, outputs: Sequ
         path = folder / f"{one.line}.svg"
         texts = {"name": one.name, "prediction": one.prediction, "target": outputs[one.output]}
         draw_contributions(own, one.mol, path, **texts, scale=scale)
+
+
+def explained_output(schema: TableSchema, prediction: Tensor) -> tuple[int, str]:
+    """The output whose contributions are drawn, and its name: the first target or likeliest class.
+
+    Args:
+        schema: The columns of the model.
+        prediction: The prediction of a molecule [outputs].
+    """
+    output = 0 if len(prediction) == len(schema.targets) else int(prediction.argmax())
+    return output, output_names(schema)[output]
 
 
 def output_names(schema: TableSchema) -> list[str]:

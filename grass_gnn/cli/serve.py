@@ -37,7 +37,7 @@ def serve(
     ] = None,
     device: Device = None,
 ) -> None:
-    """Explore a model in the browser: paste SMILES, see predictions, attention and rewirings."""
+    """Explore a model in the browser: paste SMILES, see predictions, explanations and rewirings."""
     try:
         from grass_gnn.serve.app import make_app
         from grass_gnn.serve.card import model_card

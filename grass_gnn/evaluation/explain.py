@@ -211,23 +211,39 @@ def draw_contributions(
         scale: The contribution shown in the deepest colour; the largest of this molecule if not
             given. The scale is symmetric.
     """
-    scale = scale or max([abs(value) for value in values], default=0.0) or 1.0
+    scale = scale or largest_contribution(values)
+    svg = contributions_svg(values, mol, scale)
+    legend = _Legend(
+        title=f"contributions of atoms to {target}",
+        range=f"per atom: {contribution_range(values)}",
+        colors=(ADDED_COLOR, "#ffffff", DEEP),
+        ends=(signed(-scale), signed(scale)),
+        remarks=(f"contributions to {target}", "orange raises it, blue lowers it"),
+    )
+    write_text(path, _framed(svg, name, prediction, legend))
+
+
+def contributions_svg(values: Sequence[float], mol: Any, scale: float | None = None) -> str:
+    """An SVG of an RDKit molecule with its atoms coloured as by :func:`draw_contributions`."""
+    scale = scale or largest_contribution(values)
     colors = {}
     for atom, value in enumerate(values):
         share = min(abs(value) / scale, 1.0)
         full = _RAISES if value > 0 else _LOWERS
         red, green, blue = (1 - share * (1 - part) for part in full)
         colors[atom] = (red, green, blue)
-    svg, _ = _draw(mol, {}, atom_colors=colors)
+    return _draw(mol, {}, atom_colors=colors)[0]
+
+
+def largest_contribution(values: Sequence[float]) -> float:
+    """The largest absolute contribution, as the end of a colour scale; 1 if all are 0."""
+    return max([abs(value) for value in values], default=0.0) or 1.0
+
+
+def contribution_range(values: Sequence[float]) -> str:
+    """The lowest and the highest contribution of an atom."""
     least, most = (signed(end(values)) if values else "0" for end in (min, max))
-    legend = _Legend(
-        title=f"contributions of atoms to {target}",
-        range=f"per atom: {least} to {most}",
-        colors=(ADDED_COLOR, "#ffffff", DEEP),
-        ends=(signed(-scale), signed(scale)),
-        remarks=(f"contributions to {target}", "orange raises it, blue lowers it"),
-    )
-    write_text(path, _framed(svg, name, prediction, legend))
+    return f"{least} to {most}"
 
 
 def signed(value: float, form: str = ".2f") -> str:

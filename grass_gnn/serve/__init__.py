@@ -1,4 +1,4 @@
-"""A local web page for a trained model: predictions, attention and single rewirings."""
+"""A local web page for a trained model: predictions, explanations and single rewirings."""
 
 from grass_gnn.serve.app import make_app
 from grass_gnn.serve.limits import Limits

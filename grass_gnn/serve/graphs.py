@@ -22,7 +22,7 @@ from grass_gnn.progress import Progress, silent
 from grass_gnn.report.svg import COLORS
 from grass_gnn.report.table import number
 from grass_gnn.serve.limits import Limits, Refused
-from grass_gnn.serve.values import SPLITS, attention_facts, picture, show
+from grass_gnn.serve.values import SPLITS, attention_caption, picture, show
 from grass_gnn.tasks import METRICS, make_task
 
 
@@ -101,7 +101,7 @@ class GraphView:
             "picture": picture(self._draw(explanation, shown, asked)),
             "facts": self._facts(graph, explanation, shown),
             "classes": self._classes(),
-            **attention_facts(explanation),
+            "caption": attention_caption(explanation, "edge"),
         }
         if self.task.level == "graph":
             std = samples.std(dim=0, correction=0)[0] if one is None else None

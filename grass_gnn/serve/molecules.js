@@ -53,8 +53,8 @@ async function showMolecule(card, row, answer) {
   const facts = find(".facts", card);
   try {
     showPicture(card, await look({ ...question, plain: true }, PLAIN), name);
-    facts.textContent = "Computing attention …";
-    const all = await look(question, ATTENTION);
+    facts.textContent = "Explaining …";
+    const all = await look(question, EXPLAINED);
     addRewirings(card, row, answer, question, all);
   } catch (problem) {
     find(".paper", card).classList.remove("loading", "waiting");
@@ -71,7 +71,7 @@ function addRewirings(card, row, answer, question, all) {
     try {
       const found = rewiring === null ? all : await look({ ...question, rewiring }, URGENT);
       if (card.dataset.rewiring !== String(rewiring ?? "")) return; // another one was chosen in the meantime
-      const words = rewiring === null ? "attention per bond" : `rewiring ${rewiring + 1}: added edges dashed`;
+      const words = rewiring === null ? all.words : `rewiring ${rewiring + 1}: added edges dashed`;
       showPicture(card, found, `${nameOf(row)}, ${words}`);
       if (rewiring === null) {
         showRow(card, row, answer);

@@ -13,24 +13,37 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import BaseModel, Field
+from torch import Tensor
 
+from grass_gnn.api.explanation import explained_output
 from grass_gnn.api.prediction import Answer, answer_rows
+from grass_gnn.data.checking import CheckedGraph
 from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.files import Row, guard, open_table, shorten
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import LostMolecule, ReadingPool
 from grass_gnn.data.tables.schema import TableSchema, find_molecules, parse_descriptors
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.explain import explain_packed, molecule_svg, plain_molecule_svg
+from grass_gnn.evaluation.attribution import attribute_packed
+from grass_gnn.evaluation.explain import (
+    contribution_range,
+    contributions_svg,
+    explain_packed,
+    molecule_svg,
+    plain_molecule_svg,
+)
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.serve.limits import Limits, Refused
-from grass_gnn.serve.values import attention_facts, picture, show
+from grass_gnn.serve.values import attention_caption, picture, show
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Ensemble
 
 # Rows predicted together, and about how many characters; other clients have their turn in between.
 _CHUNK, _CHUNK_LENGTH = 16, 2000
 SCALE = 0.5  # attention of a bond in the deepest colour, the same for all molecules on the page
+# Masked copies of a molecule are as large as the molecule: atoms of all copies that are predicted
+# for a picture, and rewirings that contributions are averaged over if there are few atoms.
+_MASKED_ATOMS, _MASKED_REWIRINGS = 20_000, 4
 _LINE = re.compile(r"(\S+(?:\s+\|[^|]*\|)?)(.*)", re.DOTALL)  # a SMILES, and a name
 _COMPRESSED = (b"\x1f\x8b", b"PAR1", b"PK\x03\x04")  # gzip, Parquet, Excel
 
@@ -239,7 +252,10 @@ class MoleculeView:
         }
 
     def look(self, asked: MoleculeQuestion) -> dict[str, Any]:
-        """A picture of a molecule with its attention, and the predictions of all rewirings."""
+        """A picture of a molecule, and the predictions of all rewirings.
+
+        Atoms are coloured by their contributions; with one rewiring, bonds by their attention.
+        """
         (molecule,) = self._drawing_pool.read([asked.smiles])
         if not isinstance(molecule, Molecule):
             raise GrassError(f"The molecule cannot be read: {molecule}.")
@@ -250,23 +266,45 @@ class MoleculeView:
         except ValueError as error:
             raise GrassError(f"The descriptors cannot be read: {error}.") from None
         graph = molecule.checked(numbers)
-        model = self.ensemble.models[0]
-        one = asked.rewiring
-        explanation = explain_packed(
-            model.model,
-            model.config,
-            pack_checked([graph], model.config),
-            range(self.rewirings) if one is None else [one],
-            by_graph=True,
-        )
-        svg = molecule_svg(explanation, molecule.drawable, one is not None, SCALE)
-        answer = {
-            "picture": picture(svg),
-            **attention_facts(explanation),
+        if asked.rewiring is not None:
+            return self._attention(molecule, graph, [asked.rewiring])
+        columns = self.ensemble.forest_columns([molecule], [numbers])
+        samples = self.ensemble.samples(graph, self.rewirings, columns)  # [rewirings, outputs]
+        return {
+            **self._contributions(molecule, graph, samples.mean(dim=0)),
+            "samples": [show(self.task, self.names, sample) for sample in samples],
+            "headlines": [self.task.headline(self.names, sample) for sample in samples],
         }
-        if one is None:
-            columns = self.ensemble.forest_columns([molecule], [numbers])
-            samples = self.ensemble.samples(graph, self.rewirings, columns)  # [rewirings, outputs]
-            answer["samples"] = [show(self.task, self.names, sample) for sample in samples]
-            answer["headlines"] = [self.task.headline(self.names, sample) for sample in samples]
-        return answer
+
+    def _contributions(
+        self, molecule: Molecule, graph: CheckedGraph, mean: Tensor
+    ) -> dict[str, str]:
+        """Atoms by their contributions to the network; bonds by attention if there are too many."""
+        rewirings = _MASKED_ATOMS // (graph.num_nodes * (graph.num_nodes + 1))
+        if not rewirings:
+            return self._attention(molecule, graph, range(self.rewirings))
+        model = self.ensemble.models[0]
+        packed = pack_checked([graph], model.config)
+        numbers = range(min(rewirings, _MASKED_REWIRINGS, self.rewirings))
+        output, name = explained_output(self.schema, mean)
+        values = attribute_packed(model.model, model.config, packed, numbers).of_output(output)
+        unit = " (logit)" if self.task.predicts_probabilities else ""
+        return {
+            "picture": picture(contributions_svg(values, molecule.drawable)),
+            "caption": f"Contributions of atoms to {name}{unit}: {contribution_range(values)}.",
+            "words": f"atoms by their contributions to {name}",
+        }
+
+    def _attention(
+        self, molecule: Molecule, graph: CheckedGraph, rewirings: Sequence[int]
+    ) -> dict[str, str]:
+        """Bonds by their attention, and the edges that a single rewiring adds."""
+        model = self.ensemble.models[0]
+        packed = pack_checked([graph], model.config)
+        found = explain_packed(model.model, model.config, packed, rewirings, by_graph=True)
+        svg = molecule_svg(found, molecule.drawable, len(rewirings) == 1, SCALE)
+        return {
+            "picture": picture(svg),
+            "caption": attention_caption(found, "bond"),
+            "words": "attention per bond",
+        }

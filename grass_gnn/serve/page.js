@@ -33,8 +33,8 @@ async function ask(path, body) {
 
 const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
-/* Pictures are requested one at a time: first what the user clicked on, then plain structures, then attention. */
-const [URGENT, PLAIN, ATTENTION] = [0, 1, 2];
+/* Pictures are requested one at a time: first what the user clicked on, then plain structures, then explanations. */
+const [URGENT, PLAIN, EXPLAINED] = [0, 1, 2];
 const waiting = [];
 let drawing = false;
 
@@ -100,10 +100,7 @@ function showPicture(card, answer, words) {
   image.src = answer.picture;
   image.alt = words;
   find(".paper", card).classList.remove("waiting", "loading");
-  if (!answer.kinds) return;
-  const edge = page.view === "molecules" ? "bond" : "edge";
-  const range = answer.range ? `Attention per ${edge}: ${answer.range}. ` : "";
-  find(".facts", card).textContent = `${range}Share of all attention: ${answer.kinds}.`;
+  if (answer.caption) find(".facts", card).textContent = answer.caption;
 }
 
 find("#card").open = innerWidth > 600; // on a phone, the form comes first

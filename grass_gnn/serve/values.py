@@ -44,10 +44,8 @@ def picture(svg: str) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
-def attention_facts(explanation: Explanation) -> dict[str, Any]:
-    """Numbers for the legend of a picture; a graph without edges has no range."""
+def attention_caption(explanation: Explanation, edge: str) -> str:
+    """What a picture of attention shows; a graph without edges has no range."""
     least, most = (number(value, 2) for value in attention_range(explanation))
-    return {
-        "range": f"{least} to {most}" if explanation.pairs() else "",
-        "kinds": shares_text(explanation),
-    }
+    range_ = f"Attention per {edge}: {least} to {most}. " if explanation.pairs() else ""
+    return f"{range_}Share of all attention: {shares_text(explanation)}."

@@ -3,7 +3,8 @@
     python results/zinc/make.py --data FOLDER
 
 Trains in --runs (an interrupted run is resumed), then writes scores, curve and weights next to this
-file, and weights, card and calibration to grass_gnn/models/zinc.
+file, and what predictions need to grass_gnn/models/zinc: weights, card, calibration, and training
+molecules to compare with.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import argparse
 import shutil
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from grass_gnn import GRASSConfig
 from grass_gnn.api.calibration import calibrate
+from grass_gnn.data.benchmarks.registry import load_benchmark
 from grass_gnn.data.packed.prepare import PreparedData, prepare_benchmark
+from grass_gnn.data.tables.molecules import MoleculeReader, zinc_molecule
 from grass_gnn.evaluation.protocol import predict_split
 from grass_gnn.evaluation.trained import load_model
 from grass_gnn.experiments.measured import RunRecord
@@ -25,10 +29,12 @@ from grass_gnn.files import read_json, write_json, write_text
 from grass_gnn.report.figures import training_curves
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
+from grass_gnn.uncertainty.domain import Domain, SimilarityReference
 
 HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1] / "grass_gnn" / "models" / "zinc"
-MODEL = ("weights.safetensors", "config.json", "calibration.json", "results.json")
+COMPARED = ("domain.json", "similarity.safetensors", "neighbours.safetensors")
+MODEL = ("weights.safetensors", "config.json", "calibration.json", "results.json", *COMPARED)
 KEPT = (*MODEL, "config.toml", "metrics.csv", "test_predictions.csv")
 COUNTS = (1, 4, 16, 64)  # rewirings to average over
 RESAMPLES = 10_000
@@ -45,6 +51,7 @@ def main() -> None:
     data = prepare_benchmark(config, arguments.data)
     if not (run / "results.json").exists():
         train(config, data, run, RunOptions(resume=run.exists()))
+    describe_molecules(arguments.data, run)
     calibrate(run)
     for name in KEPT:
         shutil.copy(run / name, HERE / name)
@@ -56,6 +63,22 @@ def main() -> None:
     SHIPPED.mkdir(parents=True, exist_ok=True)
     for name in MODEL:
         shutil.copy(HERE / name, SHIPPED / name)
+
+
+def describe_molecules(data: str, run: Path) -> None:
+    """Write what the training molecules are, so that predictions can be compared with them."""
+    reader = MoleculeReader(features="zinc", fingerprints=True)
+    splits = load_benchmark("zinc", data).splits
+    molecules = {
+        name: [reader.read(zinc_molecule(graph)) for graph in graphs]
+        for name, graphs in splits.items()
+    }
+    bits = {name: np.stack([one.fingerprint for one in own]) for name, own in molecules.items()}
+    targets = torch.cat([graph.y.view(1, 1) for graph in splits["train"]]).double().numpy()
+    Domain.of([one.composition for one in molecules["train"]], targets).save(run)
+    checksum = SimilarityReference.of(bits.pop("train"), others=bits).save(run)
+    card = read_json(run / "config.json")
+    write_json(run / "config.json", {**card, "similarity_sha256": checksum})
 
 
 def forget_place(path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from small_tables import some_smiles
+from torch_geometric.data import Data
 
 from fuzz import structures
 from grass_gnn import GrassError
@@ -23,6 +24,7 @@ from grass_gnn.data.tables.molecules import (
     UnreadableMolecule,
     input_config,
     parse,
+    zinc_molecule,
 )
 from grass_gnn.data.tables.reading import ReadingPool, read_scaffolds
 from grass_gnn.files import is_running
@@ -76,6 +78,21 @@ def test_zinc_features_are_those_of_the_benchmarks_files(shared_data):
         assert float(target) == pytest.approx(float(graph["logP_SA_cycle_normalized"]), abs=1e-6)
         identical_order += types.tolist() == graph["atom_type"].tolist()
     assert identical_order > 200  # atoms are renumbered in few molecules
+
+
+def test_molecules_of_zincs_graphs_are_those_of_its_smiles(shared_data):
+    from rdkit import Chem
+
+    with (shared_data / "zinc" / "raw" / "val.pickle").open("rb") as file:
+        graphs = pickle.load(file)
+    lines = (shared_data / "zinc" / "val.csv").read_text().splitlines()[1:]
+    for line, graph in zip(lines[:300], graphs, strict=False):
+        bonds = torch.as_tensor(np.asarray(graph["bond_type"], dtype=int))
+        ends = bonds.nonzero().T
+        types = torch.as_tensor(np.asarray(graph["atom_type"], dtype=int))
+        mol = zinc_molecule(Data(x=types[:, None], edge_index=ends, edge_attr=bonds[tuple(ends)]))
+        expected = Chem.MolFromSmiles(line.split(",")[0])
+        assert Chem.MolToSmiles(mol) == Chem.MolToSmiles(expected, isomericSmiles=False)
 
 
 def test_atoms_outside_of_zincs_vocabulary_are_read_as_near_ones():

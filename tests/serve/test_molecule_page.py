@@ -11,6 +11,7 @@ from grass_gnn import load_model
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.data.batch import ADDED_EDGE
 from grass_gnn.data.tables.molecules import MoleculeReader
+from grass_gnn.serve import molecules as serve_molecules
 from grass_gnn.serve.molecules import SCALE
 from grass_gnn.uncertainty.ensembles import load_models
 
@@ -92,20 +93,42 @@ def test_single_rewirings_belong_to_the_prediction_and_to_the_picture(run, open_
     other = client.post("/look", json={"smiles": "CC(=O)Oc1ccccc1", "rewiring": 1}).json()
     assert drawing(other) != drawing(one)
     again = client.post("/look", json={"smiles": "c1ccccc1OC(C)=O", "rewiring": 0}).json()
-    assert again["kinds"] == one["kinds"] and again["range"] == one["range"]
+    assert again["caption"] == one["caption"]
 
 
 @pytest.mark.parametrize("smiles", ["CCOC(=O)N", "C=C", "c1ccccc1CCO"])
 def test_bonds_are_coloured_by_their_attention(run, open_page, smiles):
     """One scale for all molecules: the colour of a bond follows from its attention alone."""
-    svg = drawing(open_page(run).post("/look", json={"smiles": smiles}).json())
+    svg = drawing(open_page(run).post("/look", json={"smiles": smiles, "rewiring": 0}).json())
     data = MoleculeReader(canonical_order=True)(smiles).data
-    pairs = load_model(run).explain(data, 3, deterministic=True).pairs()
+    pairs = load_model(run).explain(data, 1, deterministic=True).pairs()
     shares = [min(attention / SCALE, 1.0) for attention in pairs.values()]
     found = {(int(g, 16), int(b, 16)) for g, b in re.findall("#FF([0-9A-F]{2})([0-9A-F]{2})", svg)}
     for share in shares:
         green, blue = 255 * (0.96 - 0.3 * share), 255 * (0.8 - 0.7 * share)
         assert any(abs(g - green) < 2 and abs(b - blue) < 2 for g, b in found)
+
+
+def test_atoms_are_coloured_by_their_contributions(run, open_page):
+    answer = open_page(run).post("/look", json={"smiles": "CCOC(=O)N"}).json()
+    data = MoleculeReader(canonical_order=True)("CCOC(=O)N").data
+    values = load_model(run).attribute(data, 3).of_output(0)
+    text = re.fullmatch(r"Contributions of atoms to logS: (\S+) to (\S+)\.", answer["caption"])
+    low, high = text.groups()
+    assert float(low.replace("−", "-")) == pytest.approx(min(values), abs=0.006)
+    assert float(high.replace("−", "-")) == pytest.approx(max(values), abs=0.006)
+    largest = max(values, key=abs)
+    deepest = "#FFA819" if largest > 0 else "#3A82C4"  # the ends of the scale
+    assert deepest in drawing(answer)
+
+
+def test_large_molecules_show_attention_instead(run, open_page, monkeypatch):
+    """Contributions take time that grows with the square of the number of atoms."""
+    client = open_page(run)
+    monkeypatch.setattr(serve_molecules, "_MASKED_ATOMS", 30)
+    small, large = (client.post("/look", json={"smiles": "C" * n}).json() for n in (5, 6))
+    assert small["caption"].startswith("Contributions of atoms")
+    assert large["caption"].startswith("Attention per bond") and len(large["samples"]) == 3
 
 
 def test_plain_structures_need_no_attention(client):

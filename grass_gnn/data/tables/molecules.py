@@ -188,6 +188,26 @@ def zinc_graph(mol: Any) -> NumberedMolecule:
     return x, ends, kinds, note
 
 
+def zinc_molecule(graph: Data) -> Any:
+    """The RDKit molecule of a graph of the ZINC benchmark, without its stereochemistry."""
+    mol = Chem.RWMol()
+    for number in graph.x.flatten().tolist():
+        symbol, *rest = _ZINC_ATOMS[number].split()
+        atom = Chem.Atom(symbol)
+        for part in rest:
+            if part.startswith("H"):
+                atom.SetNumExplicitHs(int(part[1:]))
+            else:
+                atom.SetFormalCharge(int(f"{part}1"))
+        mol.AddAtom(atom)
+    orders = (None, Chem.BondType.SINGLE, Chem.BondType.DOUBLE, Chem.BondType.TRIPLE)
+    for (a, b), kind in zip(graph.edge_index.T.tolist(), graph.edge_attr.tolist(), strict=True):
+        if a < b:
+            mol.AddBond(a, b, orders[kind])
+    Chem.SanitizeMol(mol)
+    return mol.GetMol()
+
+
 @lru_cache(maxsize=10_000)
 def _zinc_atom(symbol: str, hydrogens: int, charge: int) -> tuple[int, bool]:
     """Index of an atom type, else of the plain element, else of carbon; and whether it is known."""
