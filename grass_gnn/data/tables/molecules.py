@@ -200,7 +200,7 @@ def zinc_molecule(graph: Data) -> Any:
             else:
                 atom.SetFormalCharge(int(f"{part}1"))
         mol.AddAtom(atom)
-    orders = (None, Chem.BondType.SINGLE, Chem.BondType.DOUBLE, Chem.BondType.TRIPLE)
+    orders = {1: Chem.BondType.SINGLE, 2: Chem.BondType.DOUBLE, 3: Chem.BondType.TRIPLE}
     for (a, b), kind in zip(graph.edge_index.T.tolist(), graph.edge_attr.tolist(), strict=True):
         if a < b:
             mol.AddBond(a, b, orders[kind])
