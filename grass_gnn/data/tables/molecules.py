@@ -168,14 +168,20 @@ def _place(name: str, names: tuple[str, ...]) -> int:
 
 
 def zinc_graph(mol: Any) -> NumberedMolecule:
-    """Atoms and bonds of the kekulized molecule as in the ZINC benchmark."""
+    """Atoms and bonds of the kekulized molecule as in the ZINC benchmark.
+
+    The benchmark has types such as ``C H1`` for atoms in brackets. In its SMILES these are charged
+    atoms and stereocentres, so both are found here in the molecule, however it was written.
+    """
     mol = Chem.Mol(mol)
+    centres = _stereocentres(mol)
     Chem.Kekulize(mol, clearAromaticFlags=True)
     x: list[tuple[int, ...]] = []
     unknown = []
     for atom in _atoms(mol):
-        symbol = atom.GetSymbol()
-        number, known = _zinc_atom(symbol, atom.GetNumExplicitHs(), atom.GetFormalCharge())
+        symbol, charge = atom.GetSymbol(), atom.GetFormalCharge()
+        in_brackets = charge != 0 or symbol == "P" or atom.GetIdx() in centres
+        number, known = _zinc_atom(symbol, atom.GetTotalNumHs() if in_brackets else 0, charge)
         x.append((number,))
         if not known:
             unknown.append(symbol)
@@ -186,6 +192,17 @@ def zinc_graph(mol: Any) -> NumberedMolecule:
         kinds.append((_zinc_bond(bond.GetBondType()),))
     note = f"{', '.join(sorted(set(unknown)))} read as C" if unknown else ""
     return x, ends, kinds, note
+
+
+def _stereocentres(mol: Any) -> set[int]:
+    """Atoms that are stereocentres, whether or not their configuration is known."""
+    flat = Chem.Mol(mol)
+    Chem.RemoveStereochemistry(flat)
+    # The newer algorithm of RDKit also finds centres that depend on other centres.
+    found = Chem.FindMolChiralCenters(
+        flat, includeUnassigned=True, includeCIP=False, useLegacyImplementation=True
+    )
+    return {atom for atom, _ in found}
 
 
 def zinc_molecule(graph: Data) -> Any:
