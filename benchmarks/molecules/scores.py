@@ -92,6 +92,7 @@ def summarise(cases: Iterable[Case]) -> dict[str, Any]:
         "cells": found,
         "standings": standings(found),
         "error_bars": pooled_error_bars(everything),
+        "rankings": rankings(cells),
         "small_rings": small_rings(everything),
     }
 
@@ -147,6 +148,38 @@ def pooled_error_bars(cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
             "rank_correlation": round(float(np.mean([b["rank_correlation"] for b in bars])), 4),
         }
     return found
+
+
+def rankings(cells: dict[str, dict[str, list[Case]]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Rank correlations of one method's errors with its own std and with that of the others.
+
+    A method with larger errors has larger correlations, so that two methods can only be compared on
+    the same errors. Means over training seeds; the names are cell, errors of, std of.
+    """
+    found = {}
+    for cell, methods in cells.items():
+        rows = max(len(own[0].y) for own in methods.values())
+        known = {
+            method: own
+            for method, own in methods.items()
+            if error_bars(own[0]) and len(own[0].y) == rows
+        }
+        if len(known) > 1:
+            found[cell] = {
+                errors: {std: _rank_correlation(one, other) for std, other in known.items()}
+                for errors, one in known.items()
+            }
+    return found
+
+
+def _rank_correlation(errors: list[Case], spreads: list[Case]) -> float:
+    """Mean correlation of errors with the std of the model with the same training seed."""
+    values = []
+    for place, case in enumerate(errors):
+        std = spreads[place % len(spreads)].columns["std"]
+        error, known = np.abs(case.y - case.columns["pred"]), ~np.isnan(case.y)
+        values.append(spearmanr(std[known], error[known]).statistic)
+    return round(float(np.mean(values)), 4)
 
 
 def small_rings(cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
@@ -214,7 +247,7 @@ def markdown_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str
 
 def markdown_tables(results: dict[str, Any]) -> str:
     """All results as Markdown tables."""
-    tables = (_score_table, _standings_table, _error_bar_table, _ring_table)
+    tables = (_score_table, _standings_table, _error_bar_table, _ranking_table, _ring_table)
     return "\n\n".join(table(results) for table in tables)
 
 
@@ -280,6 +313,22 @@ def _error_bar_table(results: dict[str, Any]) -> str:
     ]
     columns = ["table, split", "method", "90 % intervals cover", "NLL", "rank correlation"]
     return markdown_table(columns, rows)
+
+
+def _ranking_table(results: dict[str, Any]) -> str:
+    """Rank correlations on the same errors, in each cell and averaged over cells."""
+    rankings = results["rankings"]
+    pairs = sorted({(e, s) for own in rankings.values() for e, stds in own.items() for s in stds})
+    groups = {cell: [cell] for cell in rankings}
+    for kind in ("random", "scaffold"):
+        groups[f"**all {kind} splits**"] = [cell for cell in rankings if f" {kind}" in cell]
+    rows = []
+    for name, cells in groups.items():
+        means = [np.mean([rankings[cell][e][s] for cell in cells]) for e, s in pairs]
+        rows.append([name, *(f"{mean:.2f}" for mean in means)])
+    return markdown_table(
+        ["rank correlation of", *(f"errors of {e}, std of {s}" for e, s in pairs)], rows
+    )
 
 
 def _ring_table(results: dict[str, Any]) -> str:
