@@ -267,7 +267,7 @@ class MoleculeView:
             raise GrassError(f"The descriptors cannot be read: {error}.") from None
         graph = molecule.checked(numbers)
         if asked.rewiring is not None:
-            return self._attention(molecule, graph, [asked.rewiring])
+            return self._attention(molecule, graph, [asked.rewiring], with_added=True)
         columns = self.ensemble.forest_columns([molecule], [numbers])
         samples = self.ensemble.samples(graph, self.rewirings, columns)  # [rewirings, outputs]
         return {
@@ -296,13 +296,17 @@ class MoleculeView:
         }
 
     def _attention(
-        self, molecule: Molecule, graph: CheckedGraph, rewirings: Sequence[int]
+        self,
+        molecule: Molecule,
+        graph: CheckedGraph,
+        rewirings: Sequence[int],
+        with_added: bool = False,
     ) -> dict[str, str]:
-        """Bonds by their attention, and the edges that a single rewiring adds."""
+        """Bonds by their attention, if asked for with the edges that the rewirings add."""
         model = self.ensemble.models[0]
         packed = pack_checked([graph], model.config)
         found = explain_packed(model.model, model.config, packed, rewirings, by_graph=True)
-        svg = molecule_svg(found, molecule.drawable, len(rewirings) == 1, SCALE)
+        svg = molecule_svg(found, molecule.drawable, with_added, SCALE)
         return {
             "picture": picture(svg),
             "caption": attention_caption(found, "bond"),
