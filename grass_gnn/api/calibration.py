@@ -127,7 +127,7 @@ def split_forest(stack: Stack | None, split: str, count: int) -> ForestPredictio
     """
     if stack is None:
         return None
-    found = stack.splits.get(split)
+    found = stack.join(split) if split in stack.splits else None
     if found is None or len(found.mean) != count:
         raise GrassError(f"The forest has not predicted the {split} rows: {_ELSE}.")
     return found

@@ -16,7 +16,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,12 @@ import torch
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.tables.dataset import TableData
-from grass_gnn.data.tables.descriptors import MORGAN_COUNTS, descriptor_names
+from grass_gnn.data.tables.descriptors import (
+    MORGAN_COUNTS,
+    descriptor_names,
+    fill_columns,
+    useful_columns,
+)
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.evaluation.forest import (
@@ -33,9 +38,10 @@ from grass_gnn.evaluation.forest import (
     ForestPrediction,
     Stack,
     bounded,
-    fill,
     fit_shares,
 )
+from grass_gnn.evaluation.gaussian_process import MOST_OUTPUTS, GaussianProcess, fit_process
+from grass_gnn.evaluation.gaussian_process import MOST_ROWS as MOST_PROCESS_ROWS
 from grass_gnn.evaluation.predictions import RowNames, SavedPredictions, write_predictions
 from grass_gnn.evaluation.trained import Prediction, read_card
 from grass_gnn.files import write_json
@@ -87,6 +93,9 @@ class FittedForest:
     columns: int  # of the table
     splits: dict[str, ForestPrediction]  # val by trees that were not fitted to its rows, and test
     baseline: Baseline
+    process: GaussianProcess | None = None
+    process_splits: dict[str, Prediction] = field(default_factory=dict)
+    process_shares: list[float] | None = None  # in the average of process and forest
 
 
 def describe_baseline(found: dict[str, Any], metric: str) -> str:
@@ -132,18 +141,20 @@ def fit_forest(data: TableData, seed: int = 0, workers: int | None = None) -> Fi
     train = [places[place] for place in chosen]
     inputs = rows.inputs([*train, *val, *test], workers)  # [rows, columns]
     own, held, asked = np.split(inputs, [len(train), len(train) + len(val)])
-    targets = torch.stack([rows.targets[place].reshape(-1) for place in train]).double().numpy()
+    targets = rows.truth(train)
     forest, drawn = _fit(task, own, targets, seed)
-    # Of the validation rows, those that were drawn for a tree are not predicted by it.
+    # A tree does not predict the rows that it was fitted to. The last place is that of validation
+    # rows that were not drawn for the forest.
+    used = np.zeros((len(drawn), len(train) + 1), dtype=bool)
+    for tree, numbers in enumerate(drawn):
+        used[tree, list(numbers)] = True
     place = {row: number for number, row in enumerate(train)}
     known = [place.get(row, -1) for row in val]
-    fitted = np.array([[row in own for row in known] for own in drawn], dtype=bool)
-    fitted = fitted.reshape(len(drawn), len(val))
     splits = {
-        "val": bounded(forest.predict(held, task.outputs, fitted), task),
+        "val": bounded(forest.predict(held, task.outputs, used[:, known]), task),
         "test": bounded(forest.predict(asked, task.outputs), task),
     }
-    truth = task.as_targets(torch.stack([rows.targets[number].reshape(-1) for number in test]))
+    truth = task.as_targets(torch.from_numpy(rows.truth(test)))
     scores = {name: task.score(splits["test"].mean, truth, name) for name in task.metrics}
     baseline = Baseline(
         rows.describe,
@@ -152,7 +163,24 @@ def fit_forest(data: TableData, seed: int = 0, workers: int | None = None) -> Fi
         {name: value for name, value in scores.items() if not math.isnan(value)},
         round(time.process_time() - started, 2),
     )
-    return FittedForest(forest, list(rows.names), len(rows.columns[0]), splits, baseline)
+    fitted = FittedForest(forest, list(rows.names), len(rows.columns[0]), splits, baseline)
+    if task.outputs > MOST_OUTPUTS or len(val) > MOST_PROCESS_ROWS // 2:
+        return fitted
+    # The rows of the process: training rows in random order, then the validation rows.
+    shuffled = np.random.default_rng(seed).permutation(len(train))
+    first = [number for number in shuffled if rows.splits[train[number]] == "train"]
+    first = first[: MOST_PROCESS_ROWS - len(val)]
+    columns = np.concatenate([own[first], held])
+    values = np.concatenate([targets[first], rows.truth(val)])
+    process, ahead = fit_process(columns, values, len(val), task)
+    if not process.fitted:
+        return fitted
+    trees = bounded(forest.predict(columns, task.outputs, used[:, [*first, *known]]), task)
+    shares = fit_shares(ahead.mean, trees.mean, task.as_targets(torch.from_numpy(values)), task)
+    on_val = Prediction(*(part[len(first) :] for part in ahead))
+    on_test = process.predict(asked, task)
+    predictions = {"val": on_val, "test": on_test}
+    return replace(fitted, process=process, process_splits=predictions, process_shares=shares)
 
 
 class _Rows:
@@ -184,6 +212,10 @@ class _Rows:
             parts.append(f"{count} column{'s' * (count > 1)} of the table")
         return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
+    def truth(self, places: Sequence[int]) -> np.ndarray:
+        """Targets of some rows [rows, targets], NaN where one is missing."""
+        return torch.stack([self.targets[place].reshape(-1) for place in places]).double().numpy()
+
     def inputs(self, places: Sequence[int], workers: int | None) -> np.ndarray:
         """Columns of some rows [rows, columns]; NaN where a descriptor is undefined."""
         different = list(dict.fromkeys(places))
@@ -200,15 +232,6 @@ class _Rows:
         return found[[order[place] for place in places]]
 
 
-def _useful(train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Columns that differ in at least two training rows, and their medians."""
-    known = np.flatnonzero(np.isfinite(train).any(axis=0))
-    found = np.where(np.isfinite(train[:, known]), train[:, known], math.nan)
-    median = np.nanmedian(found, axis=0)
-    varied = (np.where(np.isnan(found), median, found) != median).sum(axis=0) > 1
-    return known[varied].astype(np.int32), median[varied].astype(np.float32)
-
-
 def _fit(
     task: Task, columns: np.ndarray, targets: np.ndarray, seed: int
 ) -> tuple[Forest, list[set[int]]]:
@@ -219,8 +242,8 @@ def _fit(
     """
     from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
-    chosen, median = _useful(columns)
-    inputs = fill(columns, chosen, median)
+    chosen, median = useful_columns(columns)
+    inputs = fill_columns(columns, chosen, median)
     if not inputs.shape[1]:  # all molecules are alike
         inputs = np.zeros((len(inputs), 1), dtype=np.float32)
     trees: list[tuple[int, Any, np.ndarray]] = []
@@ -348,23 +371,28 @@ def add_forest(run: Run, fitted: FittedForest, names: Mapping[str, RowNames]) ->
         for split, own in saved.items()
     }
     target = {split: task.as_targets(torch.from_numpy(own.target)) for split, own in saved.items()}
-    shares = fit_shares(network["val"].mean, fitted.splits["val"].mean, target["val"], task)
     stack = Stack(
         fitted.forest,
         ForestCard(
             model=card["weights_sha256"],
             descriptors=fitted.descriptors,
             columns=fitted.columns,
-            shares=shares,
+            shares=[1.0] * task.outputs,  # until the others are known
             rows=len(saved["val"]),
             even_spread=True,
+            process_shares=fitted.process_shares,
         ),
         task,
         fitted.splits,
+        fitted.process,
+        fitted.process_splits,
     )
+    others = {split: stack.join(split) for split in network}
+    shares = fit_shares(network["val"].mean, others["val"].mean, target["val"], task)
+    stack = replace(stack, card=stack.card.model_copy(update={"shares": shares}))
     results = {**run.results, "baseline": fitted.baseline.to_dict()}
     for split, own in network.items():
-        both = stack.combine(own, fitted.splits[split])
+        both = stack.combine(own, others[split])
         path = run.folder / f"{split}_predictions.csv"
         write_predictions(path, target[split], both.mean, both.std, names.get(split))
         results[split] = stack.rescore(results[split], own, target[split], split)

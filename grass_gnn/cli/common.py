@@ -260,9 +260,9 @@ def _show_own_data(splits: dict[str, Any], baseline: dict[str, float]) -> None:
     for split, row in splits.items():
         if most[split] > 1:
             out.print(_gain(split, row, most[split]))
-    members = any("members" in row for row in splits.values())
-    columns = ["network", "forest"] if members else ["forest"] if baseline else []
-    title = "network and forest averaged" if members else "averaged predictions"
+    members = dict.fromkeys(name for row in splits.values() for name in row.get("members", ()))
+    columns = list(members) or (["forest"] if baseline else [])
+    title = "all averaged" if members else "averaged predictions"
     table = Table("split", "metric", title, "95 % interval", *columns)
     for split, row in splits.items():
         alone = row.get("members", {"forest": baseline if split == "test" else {}})

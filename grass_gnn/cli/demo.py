@@ -67,7 +67,7 @@ def demo(
 
 
 def _show_scores(results: dict[str, Any]) -> None:
-    """Print the test scores, those of network and forest alone, and how good the intervals are."""
+    """Print the test scores, those of each member alone, and how good the intervals are."""
     from grass_gnn.api.forest import MODEL
 
     test, baseline = results["test"]["metrics"], results.get("baseline", {})
@@ -75,16 +75,17 @@ def _show_scores(results: dict[str, Any]) -> None:
     cells = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, (low, high) in test.values()]
     sizes = results["data"]["fingerprint"]["splits"]
     rows, members = f"{sizes['train']['graphs']:,}", results["test"].get("members", {})
-    title = "GRASS and forest, averaged (95 % interval)" if members else "GRASS (95 % interval)"
+    title = "all averaged (95 % interval)" if members else "GRASS (95 % interval)"
     table.add_row(title, *cells, "" if members else rows)
-    for name, found in (("GRASS alone", "network"), (MODEL, "forest")):
-        if found in members:
-            cells = [f"{members[found][metric]:.3f}" for metric in test]
-            own = rows if found == "network" else f"{baseline['rows']:,}"
-            table.add_row(name, *cells, own)
+    shown = {"network": "GRASS alone", "forest": MODEL}
+    for found, name in {member: shown.get(member, member) for member in members}.items():
+        cells = [f"{members[found][metric]:.3f}" for metric in test]
+        own = rows if found == "network" else f"{baseline['rows']:,}"
+        table.add_row(name, *cells, own)
     print_table(table)
     if baseline:
-        out.print(f"The {baseline['model']} uses {baseline['inputs']}.")
+        others = "forest and Gaussian process use" if len(members) > 2 else "forest uses"
+        out.print(f"The {others} {baseline['inputs']}.")
     if bars := results.get("error_bars"):
         show_error_bars(bars)
 

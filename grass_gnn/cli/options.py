@@ -211,8 +211,8 @@ Forest = Annotated[
     bool,
     typer.Option(
         "--forest/--no-forest",
-        help="Average the network with a forest on fingerprints and descriptors, or predict with "
-        "the network alone.",
+        help="Average the network with a forest and a Gaussian process on fingerprints and "
+        "descriptors, or predict with the network alone.",
         rich_help_panel=TABLE,
     ),
 ]

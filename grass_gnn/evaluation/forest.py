@@ -1,8 +1,10 @@
-"""The forest of a run on molecules, whose predictions are averaged with the network's.
+"""The forest of a run on molecules, and how it is averaged with a Gaussian process and the network.
 
-A network and a forest on fingerprints make different errors, so that their mean is usually better
-than either. ``train`` fits the forest with scikit-learn (:mod:`grass_gnn.api.forest`); here it is
-plain arrays, which need neither scikit-learn nor pickle.
+A network and models on fingerprints make different errors, so that their mean is usually better
+than each. ``train`` fits the forest with scikit-learn (:mod:`grass_gnn.api.forest`); here it is
+plain arrays, which need neither scikit-learn nor pickle. The forest is first averaged with the
+process (:mod:`grass_gnn.evaluation.gaussian_process`), if there is one, then both with the network,
+by the same rule; "forest" below stands for the average of forest and process.
 
 With the network's share w, its standard deviation s over rewirings, and the standard deviation t
 of the trees, a combined prediction is w · network + (1 − w) · forest. The variance of probabilities
@@ -20,7 +22,7 @@ similar training molecules are: a clue to its own error that rests on the whole 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -34,16 +36,17 @@ from safetensors.numpy import save as save_arrays
 from torch import Tensor
 
 from grass_gnn.config import Section
-from grass_gnn.data.tables.descriptors import MORGAN_COUNTS
+from grass_gnn.data.tables.descriptors import MORGAN_COUNTS, fill_columns
 from grass_gnn.errors import GrassError, first_line
+from grass_gnn.evaluation.gaussian_process import GaussianProcess
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.evaluation.trained import Prediction, TrainedModel
 from grass_gnn.files import read_checked, read_json, write_checked, write_json
 from grass_gnn.tasks import ProbabilityTask, Task
 
 FILE, ARRAYS = "forest.json", "forest.safetensors"
+NETWORK, FOREST, PROCESS = "network", "forest", "Gaussian process"  # members, in ``results.json``
 LARGEST_FILE = 64 << 20  # bytes; trees of the default size take less than 10 MB
-_LARGEST = float(np.finfo(np.float32).max)
 _CHUNK = 512  # rows that are predicted together
 _PRIOR = 10.0  # strength, in rows, with which the shares are drawn towards a half
 _SHARES = np.linspace(0, 1, 41)  # of the network, that are tried for probabilities
@@ -60,6 +63,7 @@ _ARRAYS = {
     "columns": (np.int32, 1),
     "median": (np.float32, 1),
 }
+_PROCESS = "process."  # before the names of the arrays of the Gaussian process, if there is one
 _ERROR = "error"  # one more array, float32 and of one dimension, which earlier versions do not have
 
 
@@ -95,7 +99,7 @@ class Forest:
         """The leaf that each row reaches in each tree, as a row of ``value`` [trees, M]."""
         parts = [columns[first : first + _CHUNK] for first in range(0, len(columns), _CHUNK)]
         return np.concatenate(
-            [self._leaves(fill(part, self.columns, self.median)) for part in parts], axis=1
+            [self._leaves(fill_columns(part, self.columns, self.median)) for part in parts], axis=1
         )
 
     def _leaves(self, inputs: np.ndarray) -> np.ndarray:
@@ -161,14 +165,6 @@ class Forest:
         return same and bool((np.isfinite(error) & (error >= 0)).all())
 
 
-def fill(columns: np.ndarray, chosen: np.ndarray, median: np.ndarray) -> np.ndarray:
-    """The inputs of trees [M, inputs] float32: some of all columns [M, columns], without gaps."""
-    if chosen.max(initial=-1) >= columns.shape[1]:
-        raise GrassError("The forest belongs to another run: it has other columns.")
-    found = np.clip(columns[:, chosen], -_LARGEST, _LARGEST)
-    return np.where(np.isnan(found), median, found).astype(np.float32)
-
-
 class ForestCard(Section):
     """``forest.json``: what the forest belongs to, and how it is averaged with the network."""
 
@@ -181,18 +177,22 @@ class ForestCard(Section):
     # Whether standard deviations of numbers are those of an even mixture. In earlier versions, the
     # mixture had the network's share.
     even_spread: bool = False
+    # Of the Gaussian process in its average with the forest, per output; None: there is no process.
+    process_shares: list[float] | None = Field(default=None, max_length=100_000)
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A forest with the share that the network has in combined predictions."""
+    """A forest and a Gaussian process, with the shares of all members in combined predictions."""
 
     forest: Forest
     card: ForestCard
     task: Task
-    # Forest's predictions of the validation rows (each by the trees that were not fitted to it)
-    # and of the test rows.
+    # Predictions of the validation and test rows. A validation row is predicted by the trees that
+    # were not fitted to it, and by a process that was fitted to the training rows.
     splits: dict[str, ForestPrediction] = field(default_factory=dict)
+    process: GaussianProcess | None = None
+    process_splits: dict[str, Prediction] = field(default_factory=dict)
 
     @property
     def descriptors(self) -> list[str]:
@@ -200,11 +200,30 @@ class Stack:
         return self.card.descriptors
 
     def predict(self, columns: np.ndarray) -> ForestPrediction:
-        """The forest's prediction from Morgan counts, descriptors and the table's columns."""
+        """What forest and process predict from all columns: counts, descriptors, the table's."""
         expected = MORGAN_COUNTS + len(self.descriptors) + self.card.columns
         if columns.shape[1] != expected:
             raise GrassError(f"The forest expects {expected:,} columns, not {columns.shape[1]:,}.")
-        return bounded(self.forest.predict(columns, self.task.outputs), self.task)
+        forest = bounded(self.forest.predict(columns, self.task.outputs), self.task)
+        if self.process is None:
+            return forest
+        return self._join(forest, self.process.predict(columns, self.task))
+
+    def join(self, split: str) -> ForestPrediction:
+        """What forest and process have predicted for the rows in ``splits``."""
+        forest, process = self.splits[split], self.process_splits.get(split)
+        return forest if process is None else self._join(forest, process)
+
+    def _join(self, forest: ForestPrediction, process: Prediction) -> ForestPrediction:
+        """The average of forest and process; where either has no prediction, that of the other."""
+        shares = self.card.process_shares or [0.0] * self.task.outputs
+        missing = process.mean.isnan()
+        process = Prediction(
+            torch.where(missing, forest.mean, process.mean),
+            torch.where(missing, forest.std, process.std),
+        )
+        both = mix(process, forest, shares, self.task)
+        return ForestPrediction(both.mean, both.std, forest.error)
 
     def combine(self, network: Prediction, forest: ForestPrediction) -> Prediction:
         """The average of two predictions [M, outputs], and the deviation of the mixture."""
@@ -215,8 +234,8 @@ class Stack:
     ) -> dict[str, Any]:
         """The scores of a split, after averaging.
 
-        ``"metrics"`` become those of combined predictions; those of the network and the forest
-        are under ``"members"``. What depends on single rewirings stays that of the network.
+        ``"metrics"`` become those of combined predictions; those of each member are under
+        ``"members"``. What depends on single rewirings stays that of the network.
 
         Args:
             network: The network's scores, as in ``results.json``.
@@ -224,9 +243,12 @@ class Stack:
             target: The targets.
             split: ``"val"`` or ``"test"``.
         """
-        task, forest = self.task, self.splits[split]
+        task, forest = self.task, self.join(split)
         if len(forest.mean) != len(prediction.mean):
             raise GrassError(f"The forest was scored on other {split} rows: train again.")
+        members = {NETWORK: prediction.mean, FOREST: self.splits[split].mean}
+        if split in self.process_splits:
+            members[PROCESS] = self.process_splits[split].mean
         both = self.combine(prediction, forest)
         owner = torch.arange(len(both.mean))
         return network | {
@@ -240,25 +262,27 @@ class Stack:
             "spread_correlation": task.spread_correlation(both.mean, both.std, target),
             "members": {
                 title: {name: task.score(mean, target, name) for name in network["metrics"]}
-                for title, mean in (("network", prediction.mean), ("forest", forest.mean))
+                for title, mean in members.items()
             },
         }
 
     def save(self, folder: Path) -> None:
         """Write both files into a run folder."""
-        checksum = write_checked(folder / ARRAYS, forest_bytes(self.forest, self.splits))
+        checksum = write_checked(folder / ARRAYS, self._bytes())
         write_json(folder / FILE, self.card.model_dump(mode="json") | {"sha256": checksum})
 
-
-def forest_bytes(forest: Forest, splits: dict[str, ForestPrediction]) -> bytes:
-    """Trees and predictions of splits as a safetensors file."""
-    arrays = {name: getattr(forest, name) for name in _ARRAYS}
-    if forest.error is not None:
-        arrays[_ERROR] = forest.error
-    for split, found in splits.items():
-        for part, values in found._asdict().items():
-            arrays[f"{split}.{part}"] = values.double().numpy()
-    return save_arrays({name: np.ascontiguousarray(value) for name, value in arrays.items()})
+    def _bytes(self) -> bytes:
+        """Trees, process and predictions of splits as a safetensors file."""
+        arrays = {name: getattr(self.forest, name) for name in _ARRAYS}
+        if self.forest.error is not None:
+            arrays[_ERROR] = self.forest.error
+        if self.process is not None:
+            arrays |= {_PROCESS + name: own for name, own in self.process.arrays().items()}
+        for prefix, splits in (("", self.splits), (_PROCESS, self.process_splits)):
+            for split, found in splits.items():
+                for part, values in found._asdict().items():
+                    arrays[f"{prefix}{split}.{part}"] = values.double().numpy()
+        return save_arrays({name: np.ascontiguousarray(value) for name, value in arrays.items()})
 
 
 class SavedModel(Protocol):
@@ -296,6 +320,14 @@ def forest_checksum(model: SavedModel) -> str | None:
     return None if card is None else card.sha256
 
 
+def other_members(model: SavedModel) -> list[str]:
+    """What the network of a run is averaged with."""
+    card = _read_card(model)
+    if card is None:
+        return []
+    return [FOREST] if card.process_shares is None else [FOREST, PROCESS]
+
+
 def load_stack(model: TrainedModel, task: Task) -> Stack | None:
     """The forest of a run; None for networks alone.
 
@@ -316,19 +348,35 @@ def load_stack(model: TrainedModel, task: Task) -> Stack | None:
             for split in ("val", "test")
             if f"{split}.mean" in arrays
         }
+        process, process_splits = None, {}
+        if card.process_shares is not None:
+            own = {
+                name.removeprefix(_PROCESS): value
+                for name, value in arrays.items()
+                if name.startswith(_PROCESS)
+            }
+            process = GaussianProcess.from_arrays(own, task.outputs)
+            process_splits = {
+                split: Prediction(*_read_split(own, split)[:2])
+                for split in splits
+                if f"{split}.mean" in own
+            }
     except GrassError:
         raise
     except (OSError, SafetensorError, LookupError, ValueError, TypeError) as error:
         raise GrassError(f"The file {path} is damaged: {first_line(error)}.") from None
-    shapes = {part.shape[1:] for found in splits.values() for part in found}
+    both = [*splits.values(), *process_splits.values()]
+    rows = {split: len(found.mean) for split, found in splits.items()}
+    shares = [card.shares] if card.process_shares is None else [card.shares, card.process_shares]
     if (
         not (whole and forest.check(task.outputs))
-        or len(card.shares) != task.outputs
-        or not all(0 <= share <= 1 for share in card.shares)
-        or not shapes <= {(task.outputs,)}
+        or any(len(own) != task.outputs for own in shares)
+        or not all(0 <= share <= 1 for own in shares for share in own)
+        or not {part.shape[1:] for found in both for part in found} <= {(task.outputs,)}
+        or any(len(found.mean) != rows[split] for split, found in process_splits.items())
     ):
         raise GrassError(f"The file {path} is damaged: its parts do not fit together.")
-    return Stack(forest, card, task, splits)
+    return Stack(forest, card, task, splits, process, process_splits)
 
 
 def _read_split(arrays: dict[str, np.ndarray], split: str) -> ForestPrediction:
@@ -337,6 +385,12 @@ def _read_split(arrays: dict[str, np.ndarray], split: str) -> ForestPrediction:
     return ForestPrediction(
         mean, std, torch.full_like(mean, math.nan) if error is None else torch.from_numpy(error)
     )
+
+
+def name_members(members: Iterable[str]) -> str:
+    """Such as "network, forest and Gaussian process", for what they are averaged from."""
+    *others, last = members
+    return f"{', '.join(others)} and {last}"
 
 
 def leaf_errors(forests: Sequence[ForestPrediction | None]) -> np.ndarray | None:
@@ -405,12 +459,14 @@ def fit_shares(network: Tensor, forest: Tensor, target: Tensor, task: Task) -> l
     """
     network, forest = network.double(), forest.double()
     if isinstance(task, ProbabilityTask) and task.classes:
-        return [_probability_share(task, network, forest, target)] * task.outputs
+        known = ~(network + forest).isnan().any(dim=1)
+        found = _probability_share(task, network[known], forest[known], target[known])
+        return [found] * task.outputs
     shares = []
     for place in range(task.outputs):
         own, other = network[:, place, None], forest[:, place, None]  # [M, 1]
         true = target.view(len(network), -1)[:, place, None].double()
-        known = ~(true + other).isnan().flatten()
+        known = ~(true + own + other).isnan().flatten()
         if not bool(known.any()):
             shares.append(1.0 if bool(other.isnan().all()) else 0.5)
             continue

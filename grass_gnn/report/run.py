@@ -17,6 +17,7 @@ from grass_gnn.data.tables.molecules import MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.explain import plain_molecule_svg
+from grass_gnn.evaluation.forest import name_members
 from grass_gnn.evaluation.predictions import SavedPredictions
 from grass_gnn.experiments.measured import RunRecord
 from grass_gnn.files import read_json
@@ -235,7 +236,7 @@ def _headline(report: RunReport) -> str:
     if interval:
         text += f" (95 % interval {number(interval[0])} to {number(interval[1])})"
     if "members" in test:
-        return text + ", network and forest averaged"
+        return f"{text}, {name_members(test['members'])} averaged"
     return text + (f", {count} rewirings averaged" if count > 1 else "")
 
 
@@ -274,7 +275,7 @@ def scores_table(report: RunReport) -> ReportTable:
         count, value = _most_averaged(scores)
         averaged, metrics = f"{count} rewirings averaged", scores.get("metrics") or {}
         if members := scores.get("members"):
-            averaged = "network and forest averaged"
+            averaged = f"{name_members(members)} averaged"
             for metric, (score, interval) in metrics.items():
                 put(f"{METRICS[metric].title}, {averaged}", split, score, interval)
             for member, found in members.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.forest import forest_checksum
+from grass_gnn.evaluation.forest import name_members, other_members
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json
 from grass_gnn.report.table import number
@@ -81,7 +81,8 @@ def _test_score(models: Sequence[TrainedModel]) -> str:
     if len(values) > 1:
         return f"{told} ± {number(statistics.stdev(values), 2)}, mean and s.d. of the single models"
     low, high = found[0][1]
-    how = "network and forest" if "members" in tests[0] else f"{count} rewirings"
+    members = tests[0].get("members")
+    how = name_members(members) if members else f"{count} rewirings"
     return f"{told} (95 % interval {number(low)} to {number(high)}), {how} averaged"
 
 
@@ -89,10 +90,11 @@ def _size(models: Sequence[TrainedModel]) -> str:
     config = models[0].config
     weights = sum(one.numel() for one in models[0].model.parameters())
     several = f"{len(models)} models, each of " if len(models) > 1 else ""
-    forest = ", with a forest of extra trees" if forest_checksum(models[0]) else ""
+    others = " and a ".join(other_members(models[0]))
+    averaged = f", averaged with a {others}" if others else ""
     return (
         f"{several}{config.model.layers} layers of width {config.model.dim}, {weights:,} "
-        f"parameters, {config.rewiring.kind} rewiring of degree {config.rewiring.degree}{forest}"
+        f"parameters, {config.rewiring.kind} rewiring of degree {config.rewiring.degree}{averaged}"
     )
 
 

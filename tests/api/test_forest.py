@@ -1,4 +1,4 @@
-"""The forest beside the network: parity with scikit-learn, honest shares, damaged files."""
+"""Forest and process beside the network: parity with scikit-learn, shares, damaged files."""
 
 import hashlib
 import json
@@ -24,16 +24,17 @@ from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
 from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.dataset import read_tables
+from grass_gnn.data.tables.descriptors import fill_columns
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.evaluation.forest import (
     ARRAYS,
     FILE,
     ForestPrediction,
-    fill,
     fit_shares,
     leaf_errors,
     load_stack,
     mix,
+    other_members,
 )
 from grass_gnn.evaluation.run import evaluate_run
 from grass_gnn.evaluation.trained import Prediction
@@ -95,7 +96,7 @@ def test_predictions_are_those_of_scikit_learn(table, targets):
     task, rows = make_task(data.task), fitting._Rows(data)
     train, test = rows.of("train") + rows.of("val"), rows.of("test")
     found = fit_forest(data, 3, workers=0)
-    inputs = fill(rows.inputs(train + test, 0), found.forest.columns, found.forest.median)
+    inputs = fill_columns(rows.inputs(train + test, 0), found.forest.columns, found.forest.median)
     x, asked = inputs[: len(train)], inputs[len(train) :]
     for column in range(task.target_columns):
         y = numpy.array([float(rows.targets[row].reshape(-1)[column]) for row in train])
@@ -128,7 +129,7 @@ def test_leaves_know_the_errors_of_their_rows(table):
     rows = fitting._Rows(data)
     train, test = rows.of("train") + rows.of("val"), rows.of("test")
     found = fit_forest(data, 3, workers=0)
-    inputs = fill(rows.inputs(train + test, 0), found.forest.columns, found.forest.median)
+    inputs = fill_columns(rows.inputs(train + test, 0), found.forest.columns, found.forest.median)
     x, asked = inputs[: len(train)], inputs[len(train) :]
     y = numpy.array([float(rows.targets[row]) for row in train])
     with warnings.catch_warnings():
@@ -224,12 +225,13 @@ def test_the_deviation_is_that_of_the_mixture(even):
 
 
 def as_before(folder):
-    """Make a run as versions wrote it whose forests did not know their errors."""
+    """Make a run as versions wrote it that had no process, and forests without errors."""
     arrays = load_file(folder / ARRAYS)
-    old = {name: own for name, own in arrays.items() if name.split(".")[-1] != "error"}
-    save_file(old, folder / ARRAYS)
+    new = {name for name in arrays if name.startswith("process.") or name.endswith("error")}
+    assert len(new) > 12
+    save_file({name: own for name, own in arrays.items() if name not in new}, folder / ARRAYS)
     card = json.loads((folder / FILE).read_text())
-    del card["even_spread"]
+    del card["even_spread"], card["process_shares"]
     card["sha256"] = hashlib.sha256((folder / ARRAYS).read_bytes()).hexdigest()
     (folder / FILE).write_text(json.dumps(card))
 
@@ -248,6 +250,8 @@ def test_forests_of_earlier_versions_predict_and_calibrate_as_before(trained, ta
     assert both == mix(network, forest, shares, regression(), even_spread=False)
     assert both.std != mix(network, forest, shares, regression(), even_spread=True).std
     assert leaf_errors([stack.splits["val"]]) is None
+    assert stack.process is None and other_members(load_model(old)) == ["forest"]
+    assert other_members(new) == ["forest", "Gaussian process"]
     assert leaf_errors([forest, None]) is None and leaf_errors([forest]).shape == (1, 1)
 
     six, five = (calibrate(folder, rewirings=2).targets[0].errors for folder in (copy, old))
@@ -284,6 +288,30 @@ def test_predict_averages_network_and_forest(trained, table, tmp_path):
     # The calibration belongs to the average, and is not applied to the network alone.
     assert read_csv(tmp_path / "both.csv")[0]["carbons_lower"]
     assert not read_csv(tmp_path / "network.csv")[0]["carbons_lower"]
+
+
+def test_forest_and_process_are_averaged_by_their_shares(trained, table):
+    """Of new molecules as of the splits; the share is that of predictions of unseen rows."""
+    stack = load_stack(load_model(trained), regression())
+    rows = fitting._Rows(read_tables(table, TableSpec(("carbons",), shares=(0.6, 0.2, 0.2)), 0))
+    columns = rows.inputs(rows.of("test"), 0)
+    forest = stack.forest.predict(columns, 1)
+    process = stack.process.predict(columns, stack.task)
+    share = stack.card.process_shares[0]
+    found = stack.predict(columns)
+    expected = share * process.mean + (1 - share) * forest.mean
+    numpy.testing.assert_allclose(found.mean, expected, rtol=1e-6)
+    gap = process.mean - forest.mean
+    variance = (process.std.square() + forest.std.square()) / 2 + gap.square() / 4
+    numpy.testing.assert_allclose(found.std, variance.sqrt(), rtol=1e-6)
+    numpy.testing.assert_allclose(stack.join("test").mean, found.mean, rtol=1e-5)
+    # Carbons are almost a descriptor: a process extrapolates where a forest cannot.
+    assert share > 0.5
+    errors = [
+        abs(own.mean[:, 0].numpy() - rows.truth(rows.of("val"))[:, 0]).mean()
+        for own in (stack.process_splits["val"], stack.splits["val"])
+    ]
+    assert errors[0] < errors[1]
 
 
 def test_scores_of_train_evaluate_and_files_agree(trained):
@@ -367,6 +395,10 @@ def put(place, value):
         {"error": put(0, math.nan)},
         {"error": put(0, -1.0)},
         {"error": lambda a: a[:-1]},
+        {"process.kernel": put(0, math.nan)},
+        {"process.weights": lambda a: a[:-1]},
+        {"process.test.mean": lambda a: a[:-1]},
+        {"process.val.std": lambda a: a[:, :0]},
     ],
 )
 def test_files_that_do_not_fit_together_are_refused(trained, tmp_path, changes):
@@ -378,7 +410,15 @@ def test_files_that_do_not_fit_together_are_refused(trained, tmp_path, changes):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("shares", [1.5]), ("shares", [0.5, 0.5]), ("model", "0"), ("sha256", "0")]
+    ("name", "value"),
+    [
+        ("shares", [1.5]),
+        ("shares", [0.5, 0.5]),
+        ("process_shares", [-0.1]),
+        ("process_shares", []),
+        ("model", "0"),
+        ("sha256", "0"),
+    ],
 )
 def test_a_wrong_card_is_refused(trained, tmp_path, name, value):
     folder = tmp_path / "run"
@@ -389,12 +429,12 @@ def test_a_wrong_card_is_refused(trained, tmp_path, name, value):
         load_stack(load_model(folder), regression())
 
 
-def test_training_shows_all_three_and_can_do_without(table, tmp_path, capsys):
+def test_training_shows_all_members_and_can_do_without(table, tmp_path, capsys):
     settings = [f"--set={name}={value}" for name, value in TINY.items()]
     command = ["train", str(table), "--target", "carbons", *settings]
     main([*command, "--out", str(tmp_path / "run")])
     shown = capsys.readouterr().out
-    assert all(name in shown for name in ("network", "forest", "averaged"))
+    assert all(name in shown for name in ("network", "forest", "Gaussian process", "averaged"))
     main([*command, "--out", str(tmp_path / "alone"), "--no-forest"])
     assert not (tmp_path / "alone" / FILE).exists()
     results = json.loads((tmp_path / "alone" / "results.json").read_text())
@@ -414,4 +454,5 @@ def test_report_and_model_card_are_about_the_average(trained):
     with closing(MoleculeView(models, 2, Limits())) as view:
         facts = dict(model_card(models, view))
     assert shown(value) in facts["Test score"] and shown(network) not in facts["Test score"]
-    assert "forest" in facts["Test score"] and "forest" in facts["Model"]
+    assert "network, forest and Gaussian process" in facts["Test score"]
+    assert "averaged with a forest and a Gaussian process" in facts["Model"]

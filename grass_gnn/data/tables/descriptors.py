@@ -92,6 +92,24 @@ def forest_columns(mol: Any, names: Sequence[str]) -> np.ndarray:
     return np.concatenate([counts, numbers], dtype=np.float32)
 
 
+def useful_columns(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Columns [columns] int32 that differ in at least two rows, and their medians float32."""
+    known = np.flatnonzero(np.isfinite(values).any(axis=0))
+    found = np.where(np.isfinite(values[:, known]), values[:, known], math.nan)
+    median = np.nanmedian(found, axis=0)
+    varied = (np.where(np.isnan(found), median, found) != median).sum(axis=0) > 1
+    return known[varied].astype(np.int32), median[varied].astype(np.float32)
+
+
+def fill_columns(columns: np.ndarray, chosen: np.ndarray, median: np.ndarray) -> np.ndarray:
+    """Some of all columns [M, columns], with medians where they are not defined [M, chosen]."""
+    if chosen.max(initial=-1) >= columns.shape[1]:
+        raise GrassError("The forest belongs to another run: it has other columns.")
+    largest = float(np.finfo(np.float32).max)
+    found = np.clip(columns[:, chosen], -largest, largest)
+    return np.where(np.isnan(found), median, found).astype(np.float32)
+
+
 @lru_cache(maxsize=1)
 def _morgan_counts() -> Callable[[Any], np.ndarray]:
     from rdkit.Chem import rdFingerprintGenerator

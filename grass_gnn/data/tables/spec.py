@@ -39,8 +39,8 @@ class TableSpec:
         descriptors: Numeric columns that are passed to the head along with the graph; ``"rdkit"``
             stands for RDKit's 2D descriptors, which are computed.
         bad_rows: What to do with unusable rows: ``"skip"`` or ``"fail"``.
-        forest: Average the network with a forest on fingerprints and descriptors; False: predict
-            with the network alone.
+        forest: Average the network with a forest and a Gaussian process on fingerprints and
+            descriptors; False: predict with the network alone.
         baseline: Score a forest on the test rows even if it is not averaged with the network.
         from_scratch: Train without the pretrained model that comes with the package.
     """
