@@ -38,6 +38,7 @@ from grass_gnn.evaluation.forest import (
     ForestPrediction,
     Stack,
     bounded,
+    fit_reach,
     fit_shares,
 )
 from grass_gnn.evaluation.gaussian_process import MOST_OUTPUTS, GaussianProcess, fit_process
@@ -389,7 +390,8 @@ def add_forest(run: Run, fitted: FittedForest, names: Mapping[str, RowNames]) ->
     )
     others = {split: stack.join(split) for split in network}
     shares = fit_shares(network["val"].mean, others["val"].mean, target["val"], task)
-    stack = replace(stack, card=stack.card.model_copy(update={"shares": shares}))
+    reach = fit_reach(network["val"].mean, others["val"].mean, task)
+    stack = replace(stack, card=stack.card.model_copy(update={"shares": shares, "reach": reach}))
     results = {**run.results, "baseline": fitted.baseline.to_dict()}
     for split, own in network.items():
         both = stack.combine(own, others[split])

@@ -4,7 +4,9 @@ A network and models on fingerprints make different errors, so that their mean i
 than each. ``train`` fits the forest with scikit-learn (:mod:`grass_gnn.api.forest`); here it is
 plain arrays, which need neither scikit-learn nor pickle. The forest is first averaged with the
 process (:mod:`grass_gnn.evaluation.gaussian_process`), if there is one, then both with the network,
-by the same rule; "forest" below stands for the average of forest and process.
+by the same rule; "forest" below stands for the average of forest and process. Neither of them
+extrapolates, so a number of the network counts only up to a distance from theirs: four times what
+is usual on validation rows.
 
 With the network's share w, its standard deviation s over rewirings, and the standard deviation t
 of the trees, a combined prediction is w · network + (1 − w) · forest. The variance of probabilities
@@ -177,6 +179,9 @@ class ForestCard(Section):
     # Whether standard deviations of numbers are those of an even mixture. In earlier versions, the
     # mixture had the network's share.
     even_spread: bool = False
+    # How far from the others the network counts, per output: a sum over the atoms of a molecule
+    # that is much larger than all training molecules may be anything. None: as far as it is.
+    reach: list[float] | None = Field(default=None, max_length=100_000)
     # Of the Gaussian process in its average with the forest, per output; None: there is no process.
     process_shares: list[float] | None = Field(default=None, max_length=100_000)
 
@@ -227,7 +232,8 @@ class Stack:
 
     def combine(self, network: Prediction, forest: ForestPrediction) -> Prediction:
         """The average of two predictions [M, outputs], and the deviation of the mixture."""
-        return mix(network, forest, self.card.shares, self.task, self.card.even_spread)
+        card = self.card
+        return mix(network, forest, card.shares, self.task, card.even_spread, card.reach)
 
     def rescore(
         self, network: dict[str, Any], prediction: Prediction, target: Tensor, split: str
@@ -368,10 +374,13 @@ def load_stack(model: TrainedModel, task: Task) -> Stack | None:
     both = [*splits.values(), *process_splits.values()]
     rows = {split: len(found.mean) for split, found in splits.items()}
     shares = [card.shares] if card.process_shares is None else [card.shares, card.process_shares]
+    reach = [0.0] * task.outputs if card.reach is None else card.reach
     if (
         not (whole and forest.check(task.outputs))
         or any(len(own) != task.outputs for own in shares)
         or not all(0 <= share <= 1 for own in shares for share in own)
+        or len(reach) != task.outputs
+        or not all(0 <= one < math.inf for one in reach)
         or not {part.shape[1:] for found in both for part in found} <= {(task.outputs,)}
         or any(len(found.mean) != rows[split] for split, found in process_splits.items())
     ):
@@ -423,6 +432,7 @@ def mix(
     shares: list[float],
     task: Task,
     even_spread: bool = True,
+    reach: list[float] | None = None,
 ) -> Prediction:
     """Combine predictions [M, outputs]; where the forest has none, the network's remain."""
     share = torch.tensor(shares, dtype=torch.float64)
@@ -433,7 +443,11 @@ def mix(
     if numbers:
         variance = variance + (1 - part) * forest.std.double().square()
     known = ~other.isnan()
-    mean = torch.where(known, share * own + (1 - share) * other, own)
+    gap = own - other
+    if reach is not None:
+        limit = torch.tensor(reach, dtype=torch.float64)
+        gap = gap.clamp(-limit, limit)
+    mean = torch.where(known, other + share * gap, own)
     std = torch.where(known, variance.sqrt(), network.std.double())
     return Prediction(mean.to(network.mean.dtype), std.to(network.std.dtype))
 
@@ -479,6 +493,14 @@ def fit_shares(network: Tensor, forest: Tensor, target: Tensor, task: Task) -> l
         best = ((gap * (true - other)).sum() + size / 2) / (gap.square().sum() + size)
         shares.append(float(best.nan_to_num(0.5).clamp(0, 1)))  # NaN where both are the same
     return shares
+
+
+def fit_reach(network: Tensor, forest: Tensor, task: Task) -> list[float] | None:
+    """How far from the forest the network counts: four times as far as it is usually, on M rows."""
+    if task.predicts_probabilities:
+        return None
+    usual = (network.double() - forest.double()).square().nanmean(dim=0).sqrt()  # [outputs]
+    return (4 * usual).nan_to_num(0.0).tolist()
 
 
 def _probability_share(

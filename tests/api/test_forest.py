@@ -30,6 +30,7 @@ from grass_gnn.evaluation.forest import (
     ARRAYS,
     FILE,
     ForestPrediction,
+    fit_reach,
     fit_shares,
     leaf_errors,
     load_stack,
@@ -224,6 +225,17 @@ def test_the_deviation_is_that_of_the_mixture(even):
     assert mix(network, ForestPrediction(nothing, nothing, nothing), [0.25], task) == network
 
 
+def test_a_network_that_is_far_from_the_others_counts_only_up_to_its_reach():
+    network = Prediction(torch.tensor([[1.0], [5.0], [300.0], [-300.0]]), torch.zeros(4, 1))
+    forest = ForestPrediction(*(torch.zeros(4, 1) for _ in range(3)))
+    found = mix(network, forest, [0.5], regression(), reach=[8.0])
+    assert found.mean.flatten().tolist() == [0.5, 2.5, 4.0, -4.0]
+    assert found.std.flatten().tolist() == [0.5, 2.5, 150.0, 150.0]  # still says how far it is
+    assert fit_reach(network.mean[:2], forest.mean[:2], regression()) == [4 * 13**0.5]
+    held = torch.tensor([[1.0, 2.0], [math.nan, 3.0]])
+    assert fit_reach(held, torch.zeros(2, 2), regression(2)) == pytest.approx([4, 4 * 6.5**0.5])
+
+
 def as_before(folder):
     """Make a run as versions wrote it that had no process, and forests without errors."""
     arrays = load_file(folder / ARRAYS)
@@ -231,7 +243,7 @@ def as_before(folder):
     assert len(new) > 12
     save_file({name: own for name, own in arrays.items() if name not in new}, folder / ARRAYS)
     card = json.loads((folder / FILE).read_text())
-    del card["even_spread"], card["process_shares"]
+    del card["even_spread"], card["process_shares"], card["reach"]
     card["sha256"] = hashlib.sha256((folder / ARRAYS).read_bytes()).hexdigest()
     (folder / FILE).write_text(json.dumps(card))
 
@@ -416,6 +428,8 @@ def test_files_that_do_not_fit_together_are_refused(trained, tmp_path, changes):
         ("shares", [0.5, 0.5]),
         ("process_shares", [-0.1]),
         ("process_shares", []),
+        ("reach", [-1.0]),
+        ("reach", []),
         ("model", "0"),
         ("sha256", "0"),
     ],
