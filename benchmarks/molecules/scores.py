@@ -74,7 +74,7 @@ def error_bars(case: Case) -> dict[str, float]:
     return {
         "coverage": covered,
         "nll": float(np.mean(0.5 * (error / std) ** 2 + np.log(std) + 0.5 * np.log(2 * np.pi))),
-        "rank_correlation": float(spearmanr(std, error).statistic),
+        "rank_correlation": _rank_correlation([case], [case]),
     }
 
 

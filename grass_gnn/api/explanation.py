@@ -30,7 +30,7 @@ from grass_gnn.evaluation.forest import forest_checksum
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_json
 from grass_gnn.progress import report_progress, reporting
-from grass_gnn.tasks import make_task
+from grass_gnn.tasks import Task, make_task
 
 SHOWN = ("atoms", "attention")
 
@@ -100,7 +100,7 @@ def explain_table(
             prediction = prediction_text(schema, mean[0], std[0]) + alone
             text = row.cells[column]
             name = next((row.cells[place] for place in names if row.cells[place]), text)
-            output, _ = explained_output(schema, mean[0])
+            output = explained_output(schema, mean[0])
             found.append(
                 _Explained(
                     row.line,
@@ -119,8 +119,7 @@ def explain_table(
     if show == "attention":
         _draw_attention(found, folder)
     else:
-        unit = " (logit)" if make_task(model.config.task).predicts_probabilities else ""
-        _draw_contributions(found, folder, [name + unit for name in output_names(schema)])
+        _draw_contributions(found, folder, output_names(schema, make_task(model.config.task)))
     return RowSummary(len(rows), len(rows) - len(found))
 
 
@@ -164,20 +163,20 @@ def _draw_contributions(found: Sequence[_Explained], folder: Path, outputs: Sequ
         draw_contributions(own, one.mol, path, **texts, scale=scale)
 
 
-def explained_output(schema: TableSchema, prediction: Tensor) -> tuple[int, str]:
-    """The output whose contributions are drawn, and its name: the first target or likeliest class.
+def explained_output(schema: TableSchema, prediction: Tensor) -> int:
+    """The output whose contributions are drawn: the first target, or the likeliest class.
 
     Args:
         schema: The columns of the model.
         prediction: The prediction of a molecule [outputs].
     """
-    output = 0 if len(prediction) == len(schema.targets) else int(prediction.argmax())
-    return output, output_names(schema)[output]
+    return 0 if len(prediction) == len(schema.targets) else int(prediction.argmax())
 
 
-def output_names(schema: TableSchema) -> list[str]:
-    """What each output of a model is called: its target, or its class."""
-    return list(schema.classes) if len(schema.classes) > 2 else list(schema.targets)
+def output_names(schema: TableSchema, task: Task) -> list[str]:
+    """What contributions to each output are called: its target or class, and logits as such."""
+    names = schema.classes if len(schema.classes) > 2 else schema.targets
+    return [f"{name} (logit)" if task.predicts_probabilities else name for name in names]
 
 
 def prediction_text(schema: TableSchema, mean: Tensor, std: Tensor) -> str:

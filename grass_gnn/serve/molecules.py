@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 from torch import Tensor
 
-from grass_gnn.api.explanation import explained_output
+from grass_gnn.api.explanation import explained_output, output_names
 from grass_gnn.api.prediction import Answer, answer_rows
 from grass_gnn.data.checking import CheckedGraph
 from grass_gnn.data.packed.dataset import pack_checked
@@ -286,12 +286,12 @@ class MoleculeView:
         model = self.ensemble.models[0]
         packed = pack_checked([graph], model.config)
         numbers = range(min(rewirings, _MASKED_REWIRINGS, self.rewirings))
-        output, name = explained_output(self.schema, mean)
+        output = explained_output(self.schema, mean)
+        name = output_names(self.schema, self.task)[output]
         values = attribute_packed(model.model, model.config, packed, numbers).of_output(output)
-        unit = " (logit)" if self.task.predicts_probabilities else ""
         return {
             "picture": picture(contributions_svg(values, molecule.drawable)),
-            "caption": f"Contributions of atoms to {name}{unit}: {contribution_range(values)}.",
+            "caption": f"Contributions of atoms to {name}: {contribution_range(values)}.",
             "words": f"atoms by their contributions to {name}",
         }
 
