@@ -372,13 +372,15 @@ def _tune(distance: Tensor, similarity: Tensor, y: Tensor) -> Tensor:
 def _logistic(value: np.ndarray, true: np.ndarray) -> tuple[float, float]:
     """Slope and offset of the logit that maximise the likelihood of labels, with a weak prior."""
 
-    def loss(line: np.ndarray) -> tuple[float, np.ndarray]:
-        logit = line[0] * value + line[1]
-        error = 1 / (1 + np.exp(-logit)) - true
-        size = np.logaddexp(0, logit).sum() - logit[true].sum() + 0.5 * np.square(line - 1).sum()
-        return size, np.array([error @ value, error.sum()]) + line - 1
+    start = np.array([1.0, 0.0])
 
-    found = minimize(loss, (1.0, 0.0), jac=True, method="L-BFGS-B", bounds=[(0, 20), (-20, 20)])
+    def loss(line: np.ndarray) -> tuple[float, np.ndarray]:
+        logit, away = line[0] * value + line[1], line - start
+        error = 1 / (1 + np.exp(-logit)) - true
+        size = np.logaddexp(0, logit).sum() - logit[true].sum() + np.square(away).sum() / 2
+        return size, np.array([error @ value, error.sum()]) + away
+
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0, 20), (-20, 20)])
     return float(found.x[0]), float(found.x[1])
 
 
