@@ -222,12 +222,7 @@ class Stack:
     def _join(self, forest: ForestPrediction, process: Prediction) -> ForestPrediction:
         """The average of forest and process; where either has no prediction, that of the other."""
         shares = self.card.process_shares or [0.0] * self.task.outputs
-        missing = process.mean.isnan()
-        process = Prediction(
-            torch.where(missing, forest.mean, process.mean),
-            torch.where(missing, forest.std, process.std),
-        )
-        both = mix(process, forest, shares, self.task)
+        both = mix(_without_gaps(process, forest), forest, shares, self.task)
         return ForestPrediction(both.mean, both.std, forest.error)
 
     def combine(self, network: Prediction, forest: ForestPrediction) -> Prediction:
@@ -254,7 +249,8 @@ class Stack:
             raise GrassError(f"The forest was scored on other {split} rows: train again.")
         members = {NETWORK: prediction.mean, FOREST: self.splits[split].mean}
         if split in self.process_splits:
-            members[PROCESS] = self.process_splits[split].mean
+            process = self.process_splits[split]
+            members[PROCESS] = _without_gaps(process, self.splits[split]).mean
         both = self.combine(prediction, forest)
         owner = torch.arange(len(both.mean))
         return network | {
@@ -393,6 +389,15 @@ def _read_split(arrays: dict[str, np.ndarray], split: str) -> ForestPrediction:
     error = arrays.get(f"{split}.error")
     return ForestPrediction(
         mean, std, torch.full_like(mean, math.nan) if error is None else torch.from_numpy(error)
+    )
+
+
+def _without_gaps(process: Prediction, forest: ForestPrediction) -> Prediction:
+    """Predictions of a process; those of the forest for targets with too few rows for a process."""
+    missing = process.mean.isnan()
+    return Prediction(
+        torch.where(missing, forest.mean, process.mean),
+        torch.where(missing, forest.std, process.std),
     )
 
 

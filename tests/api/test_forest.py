@@ -29,7 +29,9 @@ from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.evaluation.forest import (
     ARRAYS,
     FILE,
+    ForestCard,
     ForestPrediction,
+    Stack,
     fit_reach,
     fit_shares,
     leaf_errors,
@@ -223,6 +225,21 @@ def test_the_deviation_is_that_of_the_mixture(even):
     assert float(found.mean) == pytest.approx(0.25 * 1 + 0.75 * 3)
     assert float(found.std) == pytest.approx(sample.std(), rel=0.01)
     assert mix(network, ForestPrediction(nothing, nothing, nothing), [0.25], task) == network
+
+
+def test_targets_without_a_process_are_those_of_the_forest():
+    task, gap = regression(2), torch.tensor([[1.0, math.nan], [2.0, math.nan]])
+    network = Prediction(torch.zeros(2, 2), torch.ones(2, 2))
+    forest = ForestPrediction(torch.full((2, 2), 4.0), torch.ones(2, 2), torch.ones(2, 2))
+    card = ForestCard(
+        model="", descriptors=[], columns=0, shares=[0.0, 0.0], rows=2, process_shares=[1.0, 1.0]
+    )
+    stack = Stack(None, card, task, {"val": forest}, None, {"val": Prediction(gap, gap)})
+    assert stack.join("val").mean.tolist() == [[1.0, 4.0], [2.0, 4.0]]
+    scores = stack.rescore({"metrics": {"mae": None}}, network, torch.ones(2, 2), "val")
+    assert scores["members"]["Gaussian process"]["mae"] == pytest.approx((0 + 1 + 3 + 3) / 4)
+    assert scores["members"]["forest"]["mae"] == pytest.approx(3)
+    assert scores["metrics"]["mae"][0] == pytest.approx(7 / 4)
 
 
 def test_a_network_that_is_far_from_the_others_counts_only_up_to_its_reach():
