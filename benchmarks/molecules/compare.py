@@ -141,7 +141,8 @@ def report(tables: Path, work: Path) -> None:
         targets = targets_of(truth)
         found = pd.read_csv(path).sort_values("row")
         y = truth.iloc[found["row"]][targets].to_numpy(dtype=float)  # [rows, targets]
-        cost = json.loads(path.with_suffix(".json").read_text())["cpu_seconds"]
+        facts = json.loads(path.with_suffix(".json").read_text())
+        members = facts.get("members") or {}
         columns = {
             kind: found[[f"{target}_{kind}" for target in targets]].to_numpy(dtype=float)
             for kind in ("pred", "std", "lower", "upper")
@@ -153,7 +154,9 @@ def report(tables: Path, work: Path) -> None:
         if len(found) != len(expected):
             print(f"{path.stem}: {len(found)} of {len(expected)} test rows were predicted")
         rings = np.array([has_small_ring(one) for one in truth.iloc[found["row"]]["smiles"]])
-        cases.append(Case(method, table, split, int(seed), y, columns, cost, rings))
+        alone = {name: own.get("rmse", own.get("auc")) for name, own in members.items()}
+        cost = facts["cpu_seconds"]
+        cases.append(Case(method, table, split, int(seed), y, columns, cost, rings, alone))
     cases.sort(key=lambda case: (TABLES.index(case.table), case.split, case.method, case.seed))
     results = summarise(cases)
     (RESULTS / "results.json").write_text(json.dumps(results, indent=1) + "\n")

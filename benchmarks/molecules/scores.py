@@ -28,6 +28,9 @@ class Case:
     columns: dict[str, np.ndarray]  # pred, and perhaps std, lower and upper
     cpu_seconds: float
     small_ring: np.ndarray  # [rows] whether the molecule has a ring of three or four atoms
+    members: dict[
+        str, float
+    ]  # RMSE or ROC-AUC of each model that the predictions are averaged from
 
     @property
     def is_binary(self) -> bool:
@@ -215,6 +218,11 @@ def _row(cases: list[Case], ours: list[Case] | None) -> dict[str, Any]:
         ),
         "cpu_seconds": round(float(np.mean([c.cpu_seconds for c in cases])), 1),
     }
+    if all(case.members for case in cases):
+        names = cases[0].members
+        row["members"] = {
+            name: round(float(np.mean([case.members[name] for case in cases])), 4) for name in names
+        }
     bars = [found for case in cases if (found := error_bars(case))]
     if bars:
         row |= {key: round(float(np.mean([b[key] for b in bars])), 4) for key in bars[0]}
@@ -247,7 +255,14 @@ def markdown_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str
 
 def markdown_tables(results: dict[str, Any]) -> str:
     """All results as Markdown tables."""
-    tables = (_score_table, _standings_table, _error_bar_table, _ranking_table, _ring_table)
+    tables = (
+        _score_table,
+        _standings_table,
+        _member_table,
+        _error_bar_table,
+        _ranking_table,
+        _ring_table,
+    )
     return "\n\n".join(table(results) for table in tables)
 
 
@@ -288,6 +303,20 @@ def _standings_table(results: dict[str, Any]) -> str:
     ]
     relative = "error of grass-gnn relative to it"
     return markdown_table(["table, split", "best other method", relative, "difference"], rows)
+
+
+def _member_table(results: dict[str, Any]) -> str:
+    """The models that grass-gnn averages, each alone; the best of a row is bold."""
+    rows, names = [], []
+    for cell, methods in results["cells"].items():
+        entry = methods.get(OURS, {})
+        if "members" not in entry:
+            continue
+        names = list(entry["members"])
+        values = [entry["mean"], *entry["members"].values()]
+        best = max(values) if entry["metric"] == "ROC-AUC" else min(values)
+        rows.append([cell, *(f"**{v:.3f}**" if v == best else f"{v:.3f}" for v in values)])
+    return markdown_table(["table, split", "grass-gnn", *(f"{name} alone" for name in names)], rows)
 
 
 def _error_bar_table(results: dict[str, Any]) -> str:
