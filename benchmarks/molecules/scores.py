@@ -28,9 +28,7 @@ class Case:
     columns: dict[str, np.ndarray]  # pred, and perhaps std, lower and upper
     cpu_seconds: float
     small_ring: np.ndarray  # [rows] whether the molecule has a ring of three or four atoms
-    members: dict[
-        str, float
-    ]  # RMSE or ROC-AUC of each model that the predictions are averaged from
+    members: dict[str, float]  # RMSE or ROC-AUC of each model that was averaged
 
     @property
     def is_binary(self) -> bool:

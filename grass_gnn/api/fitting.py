@@ -239,7 +239,7 @@ def train_table(
         checksum = SimilarityReference.of(data.fingerprints["train"], others=others).save(out)
         Domain.of(data.compositions["train"], training_numbers(data)).save(out)
         names = row_names(data)
-        forest = _forest(data, options) if spec.forest or spec.baseline else None
+        forest = _forest(data, options, spec.forest) if spec.forest or spec.baseline else None
         run = train_graphs(
             data.splits,
             config,
@@ -259,10 +259,10 @@ def train_table(
         return add_error_bars(run, names["test"], data.compositions["test"], options.progress)
 
 
-def _forest(data: TableData, options: RunOptions) -> FittedForest | None:
-    """The forest of a table, with a line about its score."""
+def _forest(data: TableData, options: RunOptions, process: bool) -> FittedForest | None:
+    """The forest of a table, with a line about its score; a baseline needs no Gaussian process."""
     with reporting(options.progress):
-        found = fit_forest(data, options.seed)
+        found = fit_forest(data, options.seed, None, process)
     if found is not None:
         logger.info(describe_baseline(found.baseline.to_dict(), data.task.metric))
     return found

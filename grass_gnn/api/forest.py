@@ -40,6 +40,7 @@ from grass_gnn.evaluation.forest import (
     bounded,
     fit_reach,
     fit_shares,
+    with_process,
 )
 from grass_gnn.evaluation.gaussian_process import MOST_OUTPUTS, GaussianProcess, fit_process
 from grass_gnn.evaluation.gaussian_process import MOST_ROWS as MOST_PROCESS_ROWS
@@ -110,7 +111,9 @@ def describe_baseline(found: dict[str, Any], metric: str) -> str:
     )
 
 
-def fit_forest(data: TableData, seed: int = 0, workers: int | None = None) -> FittedForest | None:
+def fit_forest(
+    data: TableData, seed: int = 0, workers: int | None = None, process: bool = True
+) -> FittedForest | None:
     """Train a forest on the training and validation rows, and score it on the test rows.
 
     Its inputs are 2,048 Morgan counts of radius 2, RDKit's 2D descriptors, and the descriptors in
@@ -120,6 +123,7 @@ def fit_forest(data: TableData, seed: int = 0, workers: int | None = None) -> Fi
         data: The table.
         seed: Random seed.
         workers: Processes that compute descriptors.
+        process: Fit a Gaussian process, too, unless there are too many validation rows or outputs.
 
     Returns:
         The forest; None if scikit-learn is not installed or the table is too large.
@@ -165,7 +169,7 @@ def fit_forest(data: TableData, seed: int = 0, workers: int | None = None) -> Fi
         round(time.process_time() - started, 2),
     )
     fitted = FittedForest(forest, list(rows.names), len(rows.columns[0]), splits, baseline)
-    if task.outputs > MOST_OUTPUTS or len(val) > MOST_PROCESS_ROWS // 2:
+    if not process or task.outputs > MOST_OUTPUTS or len(val) > MOST_PROCESS_ROWS // 2:
         return fitted
     # The rows of the process: training rows in random order, then the validation rows.
     shuffled = np.random.default_rng(seed).permutation(len(train))
@@ -173,15 +177,14 @@ def fit_forest(data: TableData, seed: int = 0, workers: int | None = None) -> Fi
     first = first[: MOST_PROCESS_ROWS - len(val)]
     columns = np.concatenate([own[first], held])
     values = np.concatenate([targets[first], rows.truth(val)])
-    process, ahead = fit_process(columns, values, len(val), task)
-    if not process.fitted:
+    found, ahead = fit_process(columns, values, len(val), task)
+    if not found.fitted:
         return fitted
     trees = bounded(forest.predict(columns, task.outputs, used[:, [*first, *known]]), task)
     shares = fit_shares(ahead.mean, trees.mean, task.as_targets(torch.from_numpy(values)), task)
     on_val = Prediction(*(part[len(first) :] for part in ahead))
-    on_test = process.predict(asked, task)
-    predictions = {"val": on_val, "test": on_test}
-    return replace(fitted, process=process, process_splits=predictions, process_shares=shares)
+    predictions = {"val": on_val, "test": found.predict(asked, task)}
+    return replace(fitted, process=found, process_splits=predictions, process_shares=shares)
 
 
 class _Rows:
@@ -354,10 +357,10 @@ def _flatten(trees: Sequence[tuple[int, Any, np.ndarray]], width: int) -> dict[s
 
 
 def add_forest(run: Run, fitted: FittedForest, names: Mapping[str, RowNames]) -> Run:
-    """Average the network of a finished run with a forest.
+    """Average the network of a finished run with a forest and its Gaussian process.
 
     The network's share is fitted to the validation rows. Predictions and scores of the run become
-    those of the average; ``results.json`` keeps the scores of both members.
+    those of the average; ``results.json`` keeps the scores of each member.
 
     Args:
         run: The finished run of the network.
@@ -372,15 +375,23 @@ def add_forest(run: Run, fitted: FittedForest, names: Mapping[str, RowNames]) ->
         for split, own in saved.items()
     }
     target = {split: task.as_targets(torch.from_numpy(own.target)) for split, own in saved.items()}
+    others = fitted.splits
+    if fitted.process_shares is not None:
+        others = {
+            split: with_process(own, fitted.process_splits[split], fitted.process_shares, task)
+            for split, own in fitted.splits.items()
+        }
+    held = (network["val"].mean, others["val"].mean)
     stack = Stack(
         fitted.forest,
         ForestCard(
             model=card["weights_sha256"],
             descriptors=fitted.descriptors,
             columns=fitted.columns,
-            shares=[1.0] * task.outputs,  # until the others are known
+            shares=fit_shares(*held, target["val"], task),
             rows=len(saved["val"]),
             even_spread=True,
+            reach=fit_reach(*held, task),
             process_shares=fitted.process_shares,
         ),
         task,
@@ -388,10 +399,6 @@ def add_forest(run: Run, fitted: FittedForest, names: Mapping[str, RowNames]) ->
         fitted.process,
         fitted.process_splits,
     )
-    others = {split: stack.join(split) for split in network}
-    shares = fit_shares(network["val"].mean, others["val"].mean, target["val"], task)
-    reach = fit_reach(network["val"].mean, others["val"].mean, task)
-    stack = replace(stack, card=stack.card.model_copy(update={"shares": shares, "reach": reach}))
     results = {**run.results, "baseline": fitted.baseline.to_dict()}
     for split, own in network.items():
         both = stack.combine(own, others[split])

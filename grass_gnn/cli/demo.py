@@ -78,10 +78,10 @@ def _show_scores(results: dict[str, Any]) -> None:
     title = "all averaged (95 % interval)" if members else "GRASS (95 % interval)"
     table.add_row(title, *cells, "" if members else rows)
     shown = {"network": "GRASS alone", "forest": MODEL}
-    for found, name in {member: shown.get(member, member) for member in members}.items():
-        cells = [f"{members[found][metric]:.3f}" for metric in test]
-        own = rows if found == "network" else f"{baseline['rows']:,}"
-        table.add_row(name, *cells, own)
+    for member, scores in members.items():
+        cells = [f"{scores[metric]:.3f}" for metric in test]
+        own = rows if member == "network" else f"{baseline['rows']:,}"
+        table.add_row(shown.get(member, member), *cells, own)
     print_table(table)
     if baseline:
         others = "forest and Gaussian process use" if len(members) > 2 else "forest uses"

@@ -212,18 +212,16 @@ class Stack:
         forest = bounded(self.forest.predict(columns, self.task.outputs), self.task)
         if self.process is None:
             return forest
-        return self._join(forest, self.process.predict(columns, self.task))
+        return self._with(forest, self.process.predict(columns, self.task))
 
     def join(self, split: str) -> ForestPrediction:
         """What forest and process have predicted for the rows in ``splits``."""
         forest, process = self.splits[split], self.process_splits.get(split)
-        return forest if process is None else self._join(forest, process)
+        return forest if process is None else self._with(forest, process)
 
-    def _join(self, forest: ForestPrediction, process: Prediction) -> ForestPrediction:
-        """The average of forest and process; where either has no prediction, that of the other."""
-        shares = self.card.process_shares or [0.0] * self.task.outputs
-        both = mix(_without_gaps(process, forest), forest, shares, self.task)
-        return ForestPrediction(both.mean, both.std, forest.error)
+    def _with(self, forest: ForestPrediction, process: Prediction) -> ForestPrediction:
+        assert self.card.process_shares is not None
+        return with_process(forest, process, self.card.process_shares, self.task)
 
     def combine(self, network: Prediction, forest: ForestPrediction) -> Prediction:
         """The average of two predictions [M, outputs], and the deviation of the mixture."""
@@ -390,6 +388,14 @@ def _read_split(arrays: dict[str, np.ndarray], split: str) -> ForestPrediction:
     return ForestPrediction(
         mean, std, torch.full_like(mean, math.nan) if error is None else torch.from_numpy(error)
     )
+
+
+def with_process(
+    forest: ForestPrediction, process: Prediction, shares: list[float], task: Task
+) -> ForestPrediction:
+    """The average of forest and process, with the shares of the process; of one if there is one."""
+    both = mix(_without_gaps(process, forest), forest, shares, task)
+    return ForestPrediction(both.mean, both.std, forest.error)
 
 
 def _without_gaps(process: Prediction, forest: ForestPrediction) -> Prediction:

@@ -89,7 +89,8 @@ class GaussianProcess:
         return Prediction(mean, std)
 
     def _predict(self, columns: np.ndarray, task: Task) -> tuple[Tensor, Tensor]:
-        inputs = _scaled(columns[:, MORGAN_COUNTS:], self.columns, self.median, self._scaling)
+        given = columns[:, MORGAN_COUNTS:]
+        inputs = _scaled(given, self.columns, self.median, self.center, self.scale)
         distance = _distances(inputs, self.inputs)  # [M, n]
         similarity = _tanimoto(_unary(columns[:, :MORGAN_COUNTS]), self._counts)
         mean = torch.full((len(columns), len(self.kernel)), math.nan, dtype=torch.float64)
@@ -117,10 +118,6 @@ class GaussianProcess:
     def fitted(self) -> list[int]:
         """The outputs that have a process."""
         return np.flatnonzero(self.known.any(axis=0)).tolist()
-
-    @property
-    def _scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.center, self.scale
 
     def _rows(self, place: int) -> Tensor:
         return torch.from_numpy(np.flatnonzero(self.known[:, place]))
@@ -217,7 +214,7 @@ def fit_process(
     logs = _logarithms(fill_columns(own, chosen, median))
     center, scale = logs.mean(axis=0), logs.std(axis=0)
     chosen, median, center, scale = (one[scale > 1e-8] for one in (chosen, median, center, scale))
-    inputs = _scaled(columns[:, MORGAN_COUNTS:], chosen, median, (center, scale))
+    inputs = _scaled(columns[:, MORGAN_COUNTS:], chosen, median, center, scale)
     counts = _unary(columns[:, :MORGAN_COUNTS])
     distance, similarity = _distances(inputs), _tanimoto(counts)  # [n, n]
 
@@ -282,10 +279,10 @@ def _scaled(
     columns: np.ndarray,
     chosen: np.ndarray,
     median: np.ndarray,
-    scaling: tuple[np.ndarray, np.ndarray],
+    center: np.ndarray,
+    scale: np.ndarray,
 ) -> np.ndarray:
     """Some of all columns [M, columns], of similar size and without outliers [M, inputs]."""
-    center, scale = scaling
     logs = _logarithms(fill_columns(columns, chosen, median))
     return np.clip((logs - center) / scale, -_LIMIT, _LIMIT).astype(np.float32)
 

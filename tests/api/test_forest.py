@@ -470,6 +470,8 @@ def test_training_shows_all_members_and_can_do_without(table, tmp_path, capsys):
     assert not (tmp_path / "alone" / FILE).exists()
     results = json.loads((tmp_path / "alone" / "results.json").read_text())
     assert set(results["baseline"]["test"]) == set(results["test"]["metrics"])
+    data = read_tables(table, TableSpec(("carbons",)), workers=0)
+    assert fit_forest(data, workers=0, process=False).process is None
     assert "members" not in results["test"]
     main([*command, "--out", str(tmp_path / "none"), "--no-forest", "--no-baseline"])
     assert "baseline" not in json.loads((tmp_path / "none" / "results.json").read_text())
