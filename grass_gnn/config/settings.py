@@ -344,8 +344,10 @@ class TrainingConfig(Section):
     accumulate: Annotated[int, Field(ge=1)] = Field(
         1, description="Number of batches whose gradients are accumulated."
     )
-    optimizer: Literal["lion", "adamw"] = Field(
-        "lion", description="Optimiser; the paper uses Lion."
+    optimizer: Literal["lion", "adamw", "muon"] = Field(
+        "lion",
+        description="Optimiser; the paper uses Lion. muon: Muon for the matrices of the layers, "
+        "Lion for the rest; it needs fewer epochs.",
     )
     learning_rate: PositiveFloat = Field(1e-3, description="Peak learning rate.")
     initial_learning_rate: PositiveFloat = Field(

@@ -246,7 +246,7 @@ class TrainingLoop:
         last = self.batch_of_epoch + 1 == self.batches_per_epoch
         step_due = last or (self.batch_of_epoch + 1) % training.accumulate == 0
 
-        torch.manual_seed(step_seed(self.seed, self.batches_done * team.size + team.rank))
+        seed_step(self.seed, self.batches_done * team.size + team.rank, self.fabric.device)
         batch = move_batch(batch, self.fabric.device)
         self.finite.begin(self.model)
         with self.fabric.no_backward_sync(self._forward, enabled=not step_due):
@@ -503,6 +503,10 @@ class StopOnSignal:
         return False
 
 
-def step_seed(seed: int, step: int) -> int:
-    """The seed of PyTorch's generator for one step."""
-    return (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + 1) % 2**63
+def seed_step(seed: int, step: int, device: torch.device) -> None:
+    """Seed PyTorch's generators for one step."""
+    own = (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + 1) % 2**63
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(own)  # seeding absent devices as well is slow
+    else:
+        torch.manual_seed(own)
