@@ -23,7 +23,7 @@ import torch
 from grass_gnn import GRASS, GRASSConfig
 from grass_gnn.data.batch import InputGraphs, rewire
 from grass_gnn.tasks import make_task
-from grass_gnn.training.optim import make_optimizer
+from grass_gnn.training.optimizers import make_optimizer
 
 SETTINGS = {
     "input.nodes.kind": "continuous",

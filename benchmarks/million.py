@@ -33,7 +33,7 @@ from grass_gnn.data.packed.loader import training_loader
 from grass_gnn.data.packed.prepare import open_prepared, prepare
 from grass_gnn.evaluation.protocol import collect, predict_split
 from grass_gnn.tasks import make_task
-from grass_gnn.training.optim import make_optimizer
+from grass_gnn.training.optimizers import make_optimizer
 
 CLASSES = 8
 PHASES = ("preparation", "epoch", "statistics", "evaluation")

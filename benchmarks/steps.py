@@ -30,7 +30,7 @@ from grass_gnn.data.batch import GraphBatch
 from grass_gnn.nn.model import make_model
 from grass_gnn.ops.build import has_bfloat16
 from grass_gnn.tasks import make_task
-from grass_gnn.training.optim import make_optimizer
+from grass_gnn.training.optimizers import make_optimizer
 
 ROUNDS = 3
 CONTESTANTS = ("native", "reference", "mixed", "compiled", "gps")

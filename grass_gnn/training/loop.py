@@ -33,9 +33,11 @@ from grass_gnn.nn.norm import reset_statistics, synchronise_norms
 from grass_gnn.progress import reporting, silent
 from grass_gnn.tasks import make_task
 from grass_gnn.training.distributed import ALONE, Team
-from grass_gnn.training.optim import (
+from grass_gnn.training.optimizers import OPTIMIZERS, make_optimizer
+from grass_gnn.training.options import RunOptions
+from grass_gnn.training.record import FOLDER, Record, Row, open_logger, write_checkpoint
+from grass_gnn.training.steps import (
     BATCH,
-    OPTIMIZERS,
     SCHEDULE,
     BestWeights,
     FiniteSteps,
@@ -43,13 +45,10 @@ from grass_gnn.training.optim import (
     WeightAverage,
     check_weights,
     largest_gradient,
-    make_optimizer,
     same_schedule,
     save_batch,
     set_learning_rate,
 )
-from grass_gnn.training.options import RunOptions
-from grass_gnn.training.record import FOLDER, Record, Row, open_logger, write_checkpoint
 
 OnEpoch = Callable[[Row], bool]  # receives the row of an epoch; True stops training
 

@@ -1,21 +1,18 @@
-"""Optimisers, the learning-rate schedule, and what becomes of the weights step by step.
+"""The learning-rate schedule, and what becomes of the weights step by step.
 
 Steps that are not finite are skipped. The moving average of the weights and those with the best
 validation score are kept.
-
-To add an optimiser, add an entry to :data:`OPTIMIZERS` and its name to
-``TrainingConfig.optimizer``.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import cos, isclose, pi
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors.torch import save as save_tensors
@@ -28,66 +25,8 @@ from grass_gnn.errors import GrassError
 from grass_gnn.files import write_whole
 from grass_gnn.nn.norm import InputNorm
 from grass_gnn.tasks import LOWER_IS_BETTER, AddUp, alone, make_task
-from grass_gnn.training.muon import Lion, Muon
 
 BATCH = "nonfinite_batch.safetensors"
-
-Groups = list[dict[str, Any]]
-
-
-class Kind(NamedTuple):
-    """How to build an optimiser, and the largest gradient that it can handle."""
-
-    build: Callable[[Groups, TrainingConfig], torch.optim.Optimizer]
-    largest_gradient: float
-    orthogonal: bool = False  # whether the matrices of layers are a group of their own
-
-
-OPTIMIZERS = {
-    "lion": Kind(
-        lambda groups, training: Lion(groups, lr=training.learning_rate, betas=training.betas),
-        largest_gradient=torch.finfo(torch.float32).max,
-    ),
-    "adamw": Kind(
-        lambda groups, training: torch.optim.AdamW(
-            groups, lr=training.learning_rate, betas=training.betas, eps=1e-7
-        ),
-        # AdamW squares gradients: beyond this value its state overflows and weights stop moving.
-        largest_gradient=1e19,
-    ),
-    "muon": Kind(
-        lambda groups, training: Muon(groups, training.learning_rate, training.betas),
-        largest_gradient=1e16,  # norms of matrices square and add up gradients
-        orthogonal=True,
-    ),
-}
-
-
-def make_optimizer(model: nn.Module, training: TrainingConfig) -> torch.optim.Optimizer:
-    """The configured optimiser over the model's trainable parameters.
-
-    Parameters whose name contains "bias" are not decayed.
-    """
-    kind = OPTIMIZERS[training.optimizer]
-    matrices: list[nn.Parameter] = []
-    decayed: list[nn.Parameter] = []
-    undecayed: list[nn.Parameter] = []
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        if kind.orthogonal and name.startswith("layers.") and parameter.ndim == 2:
-            matrices.append(parameter)
-        else:
-            (undecayed if "bias" in name else decayed).append(parameter)
-    groups: Groups = [
-        {"params": decayed, "weight_decay": training.weight_decay},
-        {"params": undecayed, "weight_decay": 0.0},
-    ]
-    if matrices:
-        groups.append(
-            {"params": matrices, "weight_decay": training.weight_decay, "orthogonal": True}
-        )
-    return kind.build(groups, training)
 
 
 # Settings that affect nothing but the learning rate of a step and the number of steps.

@@ -1,12 +1,72 @@
-"""Muon against singular value decompositions, and as an optimiser of runs."""
+"""Optimisers against values computed by hand, the library for Lion, and decompositions for Muon."""
 
+import lion_pytorch
 import pytest
 import torch
 
 from grass_gnn import GRASS, GRASSConfig
 from grass_gnn.config import TrainingConfig
-from grass_gnn.training.muon import COEFFICIENTS, MOMENTUM, STEPS, Lion, orthogonal
-from grass_gnn.training.optim import make_optimizer
+from grass_gnn.training.optimizers import (
+    COEFFICIENTS,
+    MOMENTUM,
+    STEPS,
+    Lion,
+    make_optimizer,
+    orthogonal,
+)
+
+
+def test_lion_by_hand_and_biases_undecayed():
+    linear = torch.nn.Linear(1, 1)
+    with torch.no_grad():
+        linear.weight.fill_(2.0)
+        linear.bias.fill_(2.0)
+    lr, wd, b1, b2 = 0.1, 0.5, 0.95, 0.98
+    training = TrainingConfig(learning_rate=lr, weight_decay=wd, betas=(b1, b2))
+    optimizer = make_optimizer(linear, training)
+    w = b = 2.0
+    m = 0.0
+    for gradient in (1.0, -0.01, -3.0):
+        linear.weight.grad = torch.full((1, 1), gradient)
+        linear.bias.grad = torch.full((1,), gradient)
+        optimizer.step()
+        update = b1 * m + (1 - b1) * gradient
+        sign = (update > 0) - (update < 0)
+        w = w * (1 - lr * wd) - lr * sign
+        b = b - lr * sign
+        m = b2 * m + (1 - b2) * gradient
+        assert linear.weight.item() == pytest.approx(w, rel=1e-6)
+        assert linear.bias.item() == pytest.approx(b, rel=1e-6)
+
+
+def test_adamw_has_the_papers_epsilon_and_decays_only_weights():
+    training = TrainingConfig(optimizer="adamw", weight_decay=0.5)
+    optimizer = make_optimizer(torch.nn.Linear(2, 2), training)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.5, 0.0]
+    assert optimizer.defaults["eps"] == 1e-7
+
+
+def test_lion_gives_the_same_bytes_as_the_library():
+    """With decay and without, over steps in which a parameter has no gradient."""
+    models = [small_model(), small_model()]
+    training = TrainingConfig(weight_decay=0.5)
+    ours = make_optimizer(models[0], training)
+    groups = [{"params": [], "weight_decay": 0.5}, {"params": [], "weight_decay": 0.0}]
+    for name, parameter in models[1].named_parameters():
+        groups["bias" in name]["params"].append(parameter)
+    theirs = lion_pytorch.Lion(groups, lr=training.learning_rate, betas=training.betas)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(5):
+        for number, pair in enumerate(zip(*(m.parameters() for m in models), strict=True)):
+            gradient = torch.randn(pair[0].shape, generator=generator)
+            for parameter in pair:
+                parameter.grad = None if step == 2 and number % 3 == 0 else gradient.clone()
+        ours.step()
+        theirs.step()
+    assert all(map(torch.equal, *(m.parameters() for m in models)))
+    state = theirs.state_dict()
+    ours.load_state_dict(state)  # a checkpoint of a run that was started with the library
+    assert ours.state_dict()["state"].keys() == state["state"].keys()
 
 
 def by_svd(matrix):
