@@ -51,6 +51,8 @@ METRICS = {
     "auc": Metric("ROC-AUC"),
 }
 
+FARTHEST = 4.0  # standard deviations, beyond which the loss l1+l2 grows linearly
+
 LOWER_IS_BETTER = {name for name, metric in METRICS.items() if metric.lower_is_better}
 """Metrics for which lower is better."""
 
@@ -356,14 +358,17 @@ class Regression(Task):
     def loss(
         self, prediction: Tensor, target: Tensor, smoothing: float, add_up: AddUp = alone
     ) -> Tensor:
-        """Mean absolute or squared error; see :meth:`Task.loss`."""
-        target = target.view_as(prediction).to(prediction.dtype)
-        if len(self.config.target_scale) > 1:  # targets in different units get the same weight
+        """Mean absolute error, squared error or their sum; see :meth:`Task.loss`."""
+        target, both = target.view_as(prediction).to(prediction.dtype), self.config.loss == "l1+l2"
+        if len(self.config.target_scale) > 1 or both:  # different units get the same weight
             scale = self._scale_like(prediction)
             prediction, target = prediction / scale, target / scale
         prediction, target, weight = _known(prediction, target)
-        error = F.l1_loss if self.config.loss == "l1" else F.mse_loss
-        return error(prediction, target, reduction="sum") / add_up(weight.sum())
+        error = F.mse_loss if self.config.loss == "mse" else F.l1_loss
+        total = error(prediction, target, reduction="sum")
+        if both:  # squares, but linear far away: one wrong target must not dominate a batch
+            total = total + 2 * F.huber_loss(prediction, target, reduction="sum", delta=FARTHEST)
+        return total / add_up(weight.sum())
 
     @staticmethod
     def activate(output: Tensor) -> Tensor:
