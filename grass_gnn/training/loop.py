@@ -33,10 +33,7 @@ from grass_gnn.nn.norm import reset_statistics, synchronise_norms
 from grass_gnn.progress import reporting, silent
 from grass_gnn.tasks import make_task
 from grass_gnn.training.distributed import ALONE, Team
-from grass_gnn.training.optimizers import OPTIMIZERS, make_optimizer
-from grass_gnn.training.options import RunOptions
-from grass_gnn.training.record import FOLDER, Record, Row, open_logger, write_checkpoint
-from grass_gnn.training.steps import (
+from grass_gnn.training.optim import (
     BATCH,
     SCHEDULE,
     BestWeights,
@@ -49,6 +46,9 @@ from grass_gnn.training.steps import (
     save_batch,
     set_learning_rate,
 )
+from grass_gnn.training.optimizers import OPTIMIZERS, make_optimizer
+from grass_gnn.training.options import RunOptions
+from grass_gnn.training.record import FOLDER, Record, Row, open_logger, write_checkpoint
 
 OnEpoch = Callable[[Row], bool]  # receives the row of an epoch; True stops training
 

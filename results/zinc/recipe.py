@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -34,7 +35,7 @@ SMALL = {
 }
 
 
-def lion(rate: float, **settings: float) -> dict[str, object]:
+def lion(rate: float, **settings: Any) -> dict[str, object]:
     """Settings of a row that is trained with Lion."""
     return {
         "training.learning_rate": rate,
@@ -42,7 +43,7 @@ def lion(rate: float, **settings: float) -> dict[str, object]:
     }
 
 
-def muon(rate: float, **settings: float) -> dict[str, object]:
+def muon(rate: float, **settings: Any) -> dict[str, object]:
     """Settings of a row that is trained with Muon."""
     return {"training.optimizer": "muon", **lion(rate, **settings)}
 
@@ -53,6 +54,7 @@ ROWS = {
     "Muon, 1e-3": muon(1e-3),
     "Muon, 2e-3": muon(2e-3),
     "Muon, 4e-3": muon(4e-3),
+    "Muon, 2e-3, loss l1+l2": muon(2e-3, task__loss="l1+l2"),
     "Muon, 2e-3, batches of 25": muon(2e-3, training__batch_size=25),
     "Muon, 2e-3, batches of 100": muon(2e-3, training__batch_size=100),
     "Muon, 2e-3, r = 6, 7 epochs": muon(2e-3, rewiring__degree=6, training__epochs=7),

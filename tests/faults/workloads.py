@@ -25,10 +25,10 @@ from grass_gnn.evaluation.predictions import write_predictions
 from grass_gnn.evaluation.trained import save_model
 from grass_gnn.files import write_json, write_text, write_whole
 from grass_gnn.testing import random_input
+from grass_gnn.training.optim import save_batch
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import checkpoints, read_checkpoint, write_checkpoint
 from grass_gnn.training.run import train
-from grass_gnn.training.steps import save_batch
 from grass_gnn.uncertainty.domain import SimilarityReference
 
 CONFIG = GRASSConfig().override(

@@ -38,7 +38,7 @@ def test_l1_l2_by_hand_in_standard_deviations():
     # Errors in standard deviations: 0.5, 0; 4 exactly; −4 and 5, of which one is beyond four.
     expected = [0.5 + 0.25, 0.0, 4 + 16, 4 + 16, 5 + 16 + 8 * (5 - 4)]
     loss = task.loss(prediction, target, 0.1)
-    assert float(loss) == pytest.approx(sum(expected) / 5)
+    assert loss.item() == pytest.approx(sum(expected) / 5)
     loss.backward()
     slopes = torch.tensor([[2 / 2, 0], [0, 9 / 0.5], [-9 / 2, 9 / 0.5]]) / 5
     assert torch.allclose(prediction.grad, slopes)

@@ -5,7 +5,7 @@ from math import cos, pi
 import pytest
 
 from grass_gnn.config import TrainingConfig
-from grass_gnn.training.steps import learning_rate
+from grass_gnn.training.optim import learning_rate
 
 
 def rate(step, total, **settings):
