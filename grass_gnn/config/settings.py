@@ -241,7 +241,7 @@ class TaskConfig(Section):
     ] = Field(
         "l1",
         description="Training loss; must match the kind of task. l1+l2: |u| + u² of the error u in "
-        "standard deviations, which learns rare structures with a large error sooner than l1. The "
+        "standard deviations, linear beyond four, which gives large errors more weight. The "
         "weighted ones give rare classes more weight, which makes their predicted probabilities "
         "too high.",
     )
@@ -349,7 +349,7 @@ class TrainingConfig(Section):
     optimizer: Literal["lion", "adamw", "muon"] = Field(
         "lion",
         description="Optimiser; the paper uses Lion. muon: Muon for the matrices of the layers, "
-        "Lion for the rest; it needs fewer epochs.",
+        "Lion for the rest.",
     )
     learning_rate: PositiveFloat = Field(1e-3, description="Peak learning rate.")
     initial_learning_rate: PositiveFloat = Field(

@@ -1,4 +1,4 @@
-"""Optimisers: Lion, which the paper uses, AdamW, and Muon, which needs fewer epochs.
+"""Optimisers: Lion, which the paper uses, AdamW, and Muon for shorter schedules.
 
 To add one, add an entry to :data:`OPTIMIZERS` and its name to ``TrainingConfig.optimizer``.
 """
