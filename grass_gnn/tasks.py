@@ -51,7 +51,9 @@ METRICS = {
     "auc": Metric("ROC-AUC"),
 }
 
-FARTHEST = 4.0  # standard deviations, beyond which the loss l1+l2 grows linearly
+# Errors, in standard deviations, that the loss l1+tail gives more weight: those of rare structures.
+# Larger ones may be wrong targets.
+TAIL = (1.0, 5.0)
 
 LOWER_IS_BETTER = {name for name, metric in METRICS.items() if metric.lower_is_better}
 """Metrics for which lower is better."""
@@ -358,16 +360,19 @@ class Regression(Task):
     def loss(
         self, prediction: Tensor, target: Tensor, smoothing: float, add_up: AddUp = alone
     ) -> Tensor:
-        """Mean absolute error, squared error or their sum; see :meth:`Task.loss`."""
-        target, both = target.view_as(prediction).to(prediction.dtype), self.config.loss == "l1+l2"
-        if len(self.config.target_scale) > 1 or both:  # different units get the same weight
+        """Mean absolute error, alone or with its tail, or squared error; see :meth:`Task.loss`."""
+        target = target.view_as(prediction).to(prediction.dtype)
+        tail = self.config.loss == "l1+tail"
+        if len(self.config.target_scale) > 1 or tail:  # different units get the same weight
             scale = self._scale_like(prediction)
             prediction, target = prediction / scale, target / scale
         prediction, target, weight = _known(prediction, target)
         error = F.mse_loss if self.config.loss == "mse" else F.l1_loss
         total = error(prediction, target, reduction="sum")
-        if both:  # squares, but linear far away: one wrong target must not dominate a batch
-            total = total + 2 * F.huber_loss(prediction, target, reduction="sum", delta=FARTHEST)
+        if tail:
+            near, far = TAIL
+            excess = ((prediction - target).abs() - near).clamp(0, far - near)
+            total = total + excess.square().sum()
         return total / add_up(weight.sum())
 
     @staticmethod

@@ -18,6 +18,7 @@ from grass_gnn.cli.common import (
     read_config,
 )
 from grass_gnn.cli.options import (
+    BENCHMARK,
     TABLE,
     Baseline,
     Config,
@@ -49,6 +50,7 @@ EXAMPLES = examples(
     "grass-gnn train zinc --data folder/zinc --epochs 20 --set model.layers=12",
     "grass-gnn train zinc-cpu --data folder/zinc",
     "grass-gnn train cluster --generate 1000,200,200 --out runs/cluster",
+    "grass-gnn train zinc --data folder/zinc --start-from runs/zinc-12-layers",
     "grass-gnn train zinc --out runs/zinc --resume",
     "grass-gnn train zinc --data folder/zinc --devices 2",
 )
@@ -89,6 +91,15 @@ def train(
             rich_help_panel=TABLE,
         ),
     ] = False,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(
+            help="Start from the weights of a finished run with at most as many layers; further "
+            "layers are inserted such that the output stays the same at first.",
+            metavar="RUN",
+            rich_help_panel=BENCHMARK,
+        ),
+    ] = None,
     data: RawFiles = None,
     generate: Generate = None,
     config: Config = None,
@@ -107,6 +118,8 @@ def train(
     from grass_gnn.data.packed.prepare import prepare_benchmark
     from grass_gnn.data.tables.files import is_table
     from grass_gnn.data.tables.spec import BUNDLED, find_table
+    from grass_gnn.evaluation.trained import load_model
+    from grass_gnn.nn.deepen import started
     from grass_gnn.training.run import take_part
     from grass_gnn.training.run import train as train_model
 
@@ -120,7 +133,7 @@ def train(
         ]
         refuse(context, names, "applies only to tables of molecules.")
     if on_table or on_graphs:
-        refuse(context, ["data", "generate"], "applies only to benchmarks.")
+        refuse(context, ["data", "generate", "start_from"], "applies only to benchmarks.")
     else:
         refuse(context, ["config"], f"does not apply to {source}, which is a configuration.")
     if folds is not None:
@@ -147,7 +160,8 @@ def train(
     else:
         chosen = read_config(source, settings or [], epochs)
         prepared = prepare_benchmark(chosen, data, parse_sizes(generate), options.seed)
-        run = train_model(chosen, prepared, folder, options)
+        first = None if start_from is None else started(chosen, load_model(start_from).model)
+        run = train_model(chosen, prepared, folder, options, model=first)
         if chosen.model.architecture != "grass":
             _show(run, json, note="Baselines keep their scores and predictions, but no weights.")
             return

@@ -206,7 +206,7 @@ class KindRules(NamedTuple):
 
 
 TASK_KINDS: dict[str, KindRules] = {
-    "regression": KindRules(("l1", "mse", "l1+l2"), ("mae", "rmse", "r2")),
+    "regression": KindRules(("l1", "mse", "l1+tail"), ("mae", "rmse", "r2")),
     "binary": KindRules(("bce", "weighted-bce"), ("auc", "ap", "accuracy", "f1"), max_outputs=1),
     "classification": KindRules(
         ("cross-entropy", "weighted-cross-entropy"),
@@ -237,13 +237,13 @@ class TaskConfig(Section):
         1, description="Number of targets, classes or labels (binary: 1)."
     )
     loss: Literal[
-        "l1", "mse", "l1+l2", "cross-entropy", "weighted-cross-entropy", "bce", "weighted-bce"
+        "l1", "mse", "l1+tail", "cross-entropy", "weighted-cross-entropy", "bce", "weighted-bce"
     ] = Field(
         "l1",
-        description="Training loss; must match the kind of task. l1+l2: |u| + u² of the error u in "
-        "standard deviations, linear beyond four, which gives large errors more weight. The "
-        "weighted ones give rare classes more weight, which makes their predicted probabilities "
-        "too high.",
+        description="Training loss; must match the kind of task. l1+tail: |u| of the error u in "
+        "standard deviations, plus (|u| − 1)² where |u| is between one and five, which gives rare "
+        "structures more weight. The weighted ones give rare classes more weight, which makes "
+        "their predicted probabilities too high.",
     )
     metric: Literal["mae", "rmse", "r2", "accuracy", "class-accuracy", "f1", "ap", "auc"] = Field(
         "mae",

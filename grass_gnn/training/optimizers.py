@@ -21,6 +21,7 @@ MOMENTUM = 0.95
 # and 1.2; which of these values they take does not matter for training.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5
+LIONS_SHARE = 0.5  # of the learning rate, for the weights that Muon leaves to Lion
 
 
 class Lion(Optimizer):
@@ -44,8 +45,9 @@ class Lion(Optimizer):
         for group in self.param_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             if weights:
-                torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
-                torch._foreach_add_(weights, self._updates(group, weights), alpha=-group["lr"])
+                rate = group["lr"] * group.get("rate", 1.0)
+                torch._foreach_mul_(weights, 1 - rate * group["weight_decay"])
+                torch._foreach_add_(weights, self._updates(group, weights), alpha=-rate)
 
     def _updates(self, group: dict[str, Any], weights: list[Tensor]) -> list[Tensor]:
         """sign(β₁ m + (1 − β₁) g), and then m ← β₂ m + (1 − β₂) g."""
@@ -75,7 +77,7 @@ class Muon(Lion):
     ``torch.optim.Muon`` works matrix by matrix. A GRASS of 49 layers has 441 matrices of 32 × 32
     (nine per layer), for which it takes 194 ms per step on a CPU core; all at once take 24 ms.
 
-    Both change a weight by the learning rate (root mean square over a matrix) and decay it alike.
+    Muon changes a weight by the learning rate (root mean square over a matrix), Lion by half of it.
     Parameters of an orthogonal group are matrices; if their number of rows is a multiple of that of
     their columns, as in ``node_in``, they are several square ones on top of each other.
     """
@@ -172,6 +174,7 @@ def make_optimizer(model: nn.Module, training: TrainingConfig) -> Optimizer:
         {"params": undecayed, "weight_decay": 0.0},
     ]
     if matrices:
+        groups = [{**group, "rate": LIONS_SHARE} for group in groups]
         groups.append(
             {"params": matrices, "weight_decay": training.weight_decay, "orthogonal": True}
         )

@@ -91,7 +91,9 @@ def train(
             model, outcome = follow(team, data, model)
             return Run(folder, model, outcome.results, outcome.test)
         check_shares(team, config, data.train)
-        if model is not None and team.started_here:
+        # Followers build a model of the configuration, and DDP gives it the leader's weights.
+        own = type(model) not in (type(None), GRASS)
+        if own and team.started_here:
             raise GrassError(
                 "To train your own model on several devices, start the script with torchrun."
             )

@@ -31,16 +31,16 @@ def test_regression_losses_equal_scikit_learn_and_skip_missing_targets(generator
         assert float(task.loss(prediction, target, 0.1)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_l1_l2_by_hand_in_standard_deviations():
-    task = make_task(TaskConfig(outputs=2, loss="l1+l2", target_scale=[2.0, 0.5]))
+def test_l1_with_its_tail_by_hand_in_standard_deviations():
+    task = make_task(TaskConfig(outputs=2, loss="l1+tail", target_scale=[2.0, 0.5]))
     target = torch.tensor([[0.0, 1.0], [float("nan"), -1.0], [3.0, 0.0]])
-    prediction = torch.tensor([[1.0, 1.0], [7.0, 1.0], [-5.0, 2.5]], requires_grad=True)
-    # Errors in standard deviations: 0.5, 0; 4 exactly; −4 and 5, of which one is beyond four.
-    expected = [0.5 + 0.25, 0.0, 4 + 16, 4 + 16, 5 + 16 + 8 * (5 - 4)]
+    prediction = torch.tensor([[1.0, 1.0], [7.0, 1.0], [-3.0, 3.0]], requires_grad=True)
+    # Errors in standard deviations: 0.5, 0; 4; −3 and 6. Only 4 and −3 are between one and five.
+    expected = [0.5, 0.0, 4 + 3**2, 3 + 2**2, 6 + 4**2]
     loss = task.loss(prediction, target, 0.1)
     assert loss.item() == pytest.approx(sum(expected) / 5)
     loss.backward()
-    slopes = torch.tensor([[2 / 2, 0], [0, 9 / 0.5], [-9 / 2, 9 / 0.5]]) / 5
+    slopes = torch.tensor([[1 / 2, 0], [0, 7 / 0.5], [-5 / 2, 1 / 0.5]]) / 5
     assert torch.allclose(prediction.grad, slopes)
 
 

@@ -8,6 +8,7 @@ from grass_gnn import GRASS, GRASSConfig
 from grass_gnn.config import TrainingConfig
 from grass_gnn.training.optimizers import (
     COEFFICIENTS,
+    LIONS_SHARE,
     MOMENTUM,
     STEPS,
     Lion,
@@ -126,7 +127,7 @@ def test_matrices_of_layers_are_orthogonal_and_the_rest_is_lions():
             {"params": [p for n, p in other.named_parameters() if "bias" not in n]},
             {"params": [p for n, p in other.named_parameters() if "bias" in n]},
         ],
-        lr=1e-3,
+        lr=LIONS_SHARE * 1e-3,
         betas=training.betas,
     )
     lion.param_groups[0]["weight_decay"] = 0.5
