@@ -119,7 +119,7 @@ def train(
     from grass_gnn.data.tables.files import is_table
     from grass_gnn.data.tables.spec import BUNDLED, find_table
     from grass_gnn.evaluation.trained import load_model
-    from grass_gnn.nn.deepen import started
+    from grass_gnn.nn.deepen import start_from as start_model
     from grass_gnn.training.run import take_part
     from grass_gnn.training.run import train as train_model
 
@@ -160,7 +160,7 @@ def train(
     else:
         chosen = read_config(source, settings or [], epochs)
         prepared = prepare_benchmark(chosen, data, parse_sizes(generate), options.seed)
-        first = None if start_from is None else started(chosen, load_model(start_from).model)
+        first = None if start_from is None else start_model(load_model(start_from).model, chosen)
         run = train_model(chosen, prepared, folder, options, model=first)
         if chosen.model.architecture != "grass":
             _show(run, json, note="Baselines keep their scores and predictions, but no weights.")

@@ -91,9 +91,7 @@ def train(
             model, outcome = follow(team, data, model)
             return Run(folder, model, outcome.results, outcome.test)
         check_shares(team, config, data.train)
-        # Followers build a model of the configuration, and DDP gives it the leader's weights.
-        own = type(model) not in (type(None), GRASS)
-        if own and team.started_here:
+        if type(model) not in (type(None), GRASS) and team.started_here:
             raise GrassError(
                 "To train your own model on several devices, start the script with torchrun."
             )
@@ -101,7 +99,8 @@ def train(
             checkpoint = read_checkpoint(folder / FOLDER) if options.resume else None
             remove_leftovers(folder)
             team.meet()
-            team.share(Work.of(config, data, folder, options, checkpoint))
+            weights = None if model is None or checkpoint else model.state_dict()
+            team.share(Work.of(config, data, folder, options, checkpoint, weights))
             model = model or build_model(config, data, options.seed)
             loop = _start(model, config, data, lock, options, team, checkpoint)
             write_text(folder / "config.toml", config_toml(config, options.seed))
@@ -119,9 +118,9 @@ def train(
                 details = {"seed": options.seed, "data": describe_data(data), **(card or {})}
                 save_model(model, folder, **details)
             write_json(folder / "results.json", results)
-            weights = {name: value.cpu() for name, value in model.state_dict().items()}
+            final = {name: value.cpu() for name, value in model.state_dict().items()}
             with suppress(RuntimeError):  # everything is saved, even if the others have ended
-                team.share(Outcome(results, test, weights))
+                team.share(Outcome(results, test, final))
             return Run(folder, model, results, test)
 
 
@@ -273,6 +272,7 @@ class Work:
     seed: int
     workers: int
     checkpoint: dict[str, Any] | None
+    weights: dict[str, Any] | None  # of the model that is trained, unless it is a new one
 
     @classmethod
     def of(
@@ -282,10 +282,11 @@ class Work:
         folder: Path,
         options: RunOptions,
         checkpoint: dict[str, Any] | None,
+        weights: dict[str, Any] | None,
     ) -> Work:
         """The work of a run."""
-        hashed = data.fingerprint.hash
-        return cls(folder, config, data.folder, hashed, options.seed, options.workers, checkpoint)
+        run = folder, config, data.folder, data.fingerprint.hash, options.seed, options.workers
+        return cls(*run, checkpoint, weights)
 
 
 @dataclass(frozen=True)
@@ -327,6 +328,8 @@ def follow(
         if data.fingerprint.hash != work.data_hash:
             raise GrassError(f"Process {team.rank} has different data from the leader.")
         model = model or build_model(work.config, data, work.seed)
+        if work.weights is not None:
+            model.load_state_dict(work.weights)
         options = RunOptions(seed=work.seed, workers=work.workers)
         lock = LeadersLock(work.folder)
         _start(model, work.config, data, lock, options, team, work.checkpoint).run()

@@ -54,7 +54,7 @@ ROWS = {
     "Muon, 1e-3": muon(1e-3),
     "Muon, 2e-3": muon(2e-3),
     "Muon, 4e-3": muon(4e-3),
-    "Muon, 2e-3, loss l1+l2": muon(2e-3, task__loss="l1+l2"),
+    "Muon, 2e-3, loss l1+tail": muon(2e-3, task__loss="l1+tail"),
     "Muon, 2e-3, batches of 25": muon(2e-3, training__batch_size=25),
     "Muon, 2e-3, batches of 100": muon(2e-3, training__batch_size=100),
     "Muon, 2e-3, r = 6, 7 epochs": muon(2e-3, rewiring__degree=6, training__epochs=7),

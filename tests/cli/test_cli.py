@@ -1,5 +1,6 @@
 """The command line, in-process: outputs, exit codes, and errors of one sentence."""
 
+import csv
 import json
 import os
 
@@ -9,6 +10,7 @@ import torch
 import grass_gnn
 from grass_gnn.api.fitting import EXAMPLE
 from grass_gnn.cli import main, run
+from grass_gnn.evaluation.trained import load_model
 
 SMALL = [
     *("--generate", "6,3,3", "--epochs", "1", "--set", "model.layers=2", "--set", "model.dim=8"),
@@ -49,6 +51,30 @@ def test_config_file_of_a_run_trains_again(tmp_path, capsys):
     capsys.readouterr()
     assert main(["info", "mine.toml", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["config"]["model"]["layers"] == 3
+
+
+def test_a_run_starts_from_one_with_fewer_layers(capsys):
+    """Its first loss is that of the trained model, in all processes."""
+    train = ["train", "cluster", *SMALL, "--set", "model.edge_removal=0"]
+    train += ["--set", "training.batch_size=6"]  # one batch
+    large = ["--set", "training.learning_rate=0.05", "--set", "training.initial_learning_rate=0.05"]
+    assert main([*train, *large, "--out", "shallow"]) == 0
+    train += ["--start-from", "shallow"]
+    assert main([*train, "--out", "same"]) == 0
+    deeper = [*train, "--set", "model.layers=5"]
+    assert main([*deeper, "--out", "deep"]) == 0
+    assert main([*deeper, "--out", "two", "--devices", "2"]) == 0
+    assert load_model("deep").config.model.layers == 5
+    losses = []
+    for name in ("shallow", "same", "deep", "two"):
+        with open(f"{name}/metrics.csv") as file:
+            losses.append(float(next(csv.DictReader(file))["train_loss"]))
+    assert losses[1:] == [pytest.approx(losses[1], rel=1e-5)] * 3
+    assert losses[1] != pytest.approx(losses[0], rel=1e-3)
+    assert main([*deeper, "--set", "model.dim=16", "--out", "other"]) == 1
+    assert "does not fit the configuration" in capsys.readouterr().err
+    assert main(["train", "example", "--start-from", "shallow"]) == 1
+    assert "--start-from applies only to benchmarks" in capsys.readouterr().err
 
 
 def test_info_shows_the_papers_parameter_count(capsys):

@@ -5,7 +5,7 @@ import torch
 from test_model import batch_of, config
 
 from grass_gnn import GRASS, GrassError
-from grass_gnn.nn.deepen import arrangement, deepen, started
+from grass_gnn.nn.deepen import arrangement, deepen, start_from
 from grass_gnn.nn.norm import collect_statistics
 
 
@@ -70,7 +70,7 @@ def test_models_share_no_weights():
     model = trained()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with torch.no_grad():
-        for parameter in started(model.config, model).parameters():
+        for parameter in start_from(model, model.config).parameters():
             parameter.add_(1.0)
     torch.testing.assert_close(dict(model.state_dict()), before)
 
@@ -80,5 +80,5 @@ def test_what_does_not_fit_is_refused():
         deepen(trained(), 2)
     with pytest.raises(GrassError, match="GRASS's attention"):
         deepen(trained(model__attention="gat"), 5)
-    with pytest.raises(GrassError, match=r"configuration: node_encoding\."):
-        started(config(encoding__steps=5), trained())
+    with pytest.raises(GrassError, match=r"configuration: edge_encoding\."):
+        start_from(trained(), config(encoding__steps=5))
