@@ -175,9 +175,9 @@ def train_arguments(out, *more):
 
 def first_checkpoint(folder, leader):
     """Wait for a checkpoint; the process that follows the one that writes it."""
-    while leader.is_running() and not list(folder.glob("checkpoints/*.ckpt")):
+    while leader.poll() is None and not list(folder.glob("checkpoints/*.ckpt")):
         time.sleep(0.1)
-    (follower,) = leader.children()
+    (follower,) = psutil.Process(leader.pid).children()
     return follower
 
 
@@ -229,7 +229,7 @@ def test_the_death_of_the_leader_ends_the_others(tmp_path):
         env=ENVIRONMENT | {"GRASS_OPS": "reference"},
         stderr=subprocess.PIPE,
     )
-    follower = first_checkpoint(tmp_path / "run", psutil.Process(leader.pid))
+    follower = first_checkpoint(tmp_path / "run", leader)
     leader.kill()
     follower.wait(60)
     assert b"Process 1 of 2 has lost the others" in leader.communicate()[1]
