@@ -13,6 +13,7 @@ from grass_gnn.cli.common import (
     examples,
     out,
     parse_names,
+    parse_settings,
     parse_sizes,
     plain,
     print_json,
@@ -30,6 +31,7 @@ EXAMPLES = examples(
     "grass-gnn reproduce theory",
     "grass-gnn reproduce zinc-ablation --budget smoke --data folder/zinc",
     "grass-gnn reproduce zinc-edges --layers 12 --epochs 10 --seeds 3 --data folder/zinc",
+    "grass-gnn reproduce zinc-edges --data folder/zinc --set training.optimizer=muon",
     "grass-gnn reproduce zinc-minutes --minutes 5 --data folder/zinc",
     "grass-gnn reproduce lrgb --budget paper --seeds 8 --cluster auto --threads 8 --gpus 1",
 )
@@ -79,6 +81,15 @@ def reproduce(
         int | None, _limit("Maximum number of rewirings per evaluation.", 1)
     ] = None,
     batch_size: Annotated[int | None, _limit("Maximum batch size.", 1)] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Change a setting of all rows, except in rows that are about this setting.",
+            metavar="NAME=VALUE",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
     data: RawFiles = None,
     generate: Generate = None,
     threads: Annotated[
@@ -127,6 +138,7 @@ def reproduce(
         chosen = chosen.only(parse_names(cells))
     limits = make_budget(
         budget,
+        parse_settings(settings or []),
         epochs=epochs,
         minutes=minutes,
         layers=layers,

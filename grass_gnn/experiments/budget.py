@@ -1,9 +1,11 @@
-"""Budgets: limits on a reproduction, and their description for reports."""
+"""Budgets: limits on a reproduction and settings for it, and their description for reports."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
+from collections.abc import Collection
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from grass_gnn.training.run import Run, train
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits on a run. Without a limit, the published setting is used."""
+    """Limits on a run, and other settings for it. By default, those of the paper are used."""
 
     name: str = "paper"
     epochs: int | None = None
@@ -29,9 +31,17 @@ class Budget:
     passes: int | None = None  # that collect norm statistics, at most
     rewirings: int | None = None  # of the final evaluation, at most
     batch_size: int | None = None  # at most: more steps for the same epochs
+    settings: dict[str, Any] | None = None  # by dotted name, for all rows
 
-    def apply(self, config: GRASSConfig) -> GRASSConfig:
-        """The configuration within the budget (epochs derived from minutes are set later)."""
+    def apply(self, config: GRASSConfig, own: Collection[str] = ()) -> GRASSConfig:
+        """The configuration within the budget (epochs derived from minutes are set later).
+
+        Args:
+            config: The configuration of a row.
+            own: Names of the settings that the row is about, which stay as they are.
+        """
+        settings = (self.settings or {}).items()
+        config = config.override({name: value for name, value in settings if name not in own})
         changes: dict[str, Any] = {}
         evaluation, model = config.evaluation, config.model
         if self.layers is not None:
@@ -53,9 +63,14 @@ class Budget:
         """The data within the budget."""
         return data if self.graphs is None else first_graphs(data, self.graphs)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The budget as JSON; that of runs without settings is as in earlier versions."""
+        values = asdict(self)
+        return values if self.settings else {k: v for k, v in values.items() if k != "settings"}
+
     @property
     def is_paper(self) -> bool:
-        """Whether nothing is limited."""
+        """Whether nothing is limited or set."""
         return all(value is None for value in astuple(self)[1:])
 
     @property
@@ -63,8 +78,11 @@ class Budget:
         """A name for folders."""
         if self == BUDGETS.get(self.name):
             return self.name
-        parts = {k: v for k, v in asdict(self).items() if v is not None and k != "name"}
-        return "-".join(f"{value:g}{name}" for name, value in parts.items()) or "paper"
+        parts = {k: v for k, v in self.to_dict().items() if v is not None and k != "name"}
+        settings = parts.pop("settings", {})
+        words = [f"{value:g}{name}" for name, value in parts.items()]
+        words += [f"{name.split('.')[-1]}-{value}" for name, value in settings.items()]
+        return re.sub(r"[^\w.+-]+", "_", "-".join(words)) or "paper"
 
     def describe(self) -> str:
         """The limits in words, shown with every result."""
@@ -85,7 +103,9 @@ class Budget:
             words.append(f"norm statistics over at most {_count(self.passes, 'pass', 'passes')}")
         if self.rewirings is not None:
             words.append(f"evaluated under at most {_count(self.rewirings, 'rewiring')}")
-        return "a reduced budget: " + ", ".join(words)
+        limits = ["a reduced budget: " + ", ".join(words)] if words else []
+        settings = ", ".join(f"{name} = {value}" for name, value in (self.settings or {}).items())
+        return " and ".join(limits + ([f"other settings: {settings}"] if settings else []))
 
 
 BUDGETS = {
@@ -95,8 +115,10 @@ BUDGETS = {
 }
 
 
-def make_budget(name: str, **limits: float | None) -> Budget:
-    """A named budget, with some of its limits changed."""
+def make_budget(
+    name: str, settings: dict[str, Any] | None = None, **limits: float | None
+) -> Budget:
+    """A named budget, with some of its limits changed, and settings for all rows."""
     if name not in BUDGETS:
         raise GrassError(f"There is no budget {name!r}{suggest(name, list(BUDGETS))}")
     given: dict[str, Any] = {key: value for key, value in limits.items() if value is not None}
@@ -106,7 +128,7 @@ def make_budget(name: str, **limits: float | None) -> Budget:
         given["minutes"] = None
     elif "minutes" in given:
         given["epochs"] = None
-    return replace(BUDGETS[name], **given)
+    return replace(BUDGETS[name], settings=settings or None, **given)
 
 
 def is_deterministic(config: GRASSConfig) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ class Grid:
     def _run(self, backend: Backend) -> Iterator[Advance]:
         write_json(
             self.folder / GRID,
-            {"experiment": self.experiment.name, "budget": asdict(self.budget)},
+            {"experiment": self.experiment.name, "budget": self.budget.to_dict()},
         )
         jobs = [self._planned(job) for job in self.pending]
         started = time.monotonic()

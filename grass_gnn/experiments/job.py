@@ -6,7 +6,7 @@ import csv
 import io
 import shutil
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ class Job:
             "seed": self.seed,
             "preset": self.cell.preset,
             "settings": self.cell.settings,
-            "budget": asdict(self.budget),
+            "budget": self.budget.to_dict(),
         }
 
     def config(self) -> GRASSConfig:
@@ -87,7 +87,7 @@ class Job:
         return self._within(same_size(grass, cell.architecture, **changes))
 
     def _within(self, config: GRASSConfig) -> GRASSConfig:
-        config = self.budget.apply(config)
+        config = self.budget.apply(config, own=self.cell.settings)
         return config.override({"training.epochs": self.epochs}) if self.epochs else config
 
 

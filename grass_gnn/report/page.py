@@ -77,7 +77,7 @@ def grid_section(grid: GridRecord) -> Section:
     runs = grid.all_runs
     warnings = []
     if not grid.budget.is_paper:
-        warnings.append(f"Measured with {grid.budget.describe()}, less than the paper's budget.")
+        warnings.append(f"Measured with {grid.budget.describe()}, not as in the paper.")
     warnings += list(dict.fromkeys(w for run in runs for w in data_warnings(run)))
     warnings += [f"{place} failed: {error}" for place, error in grid.failures.items()]
     if grid.unfinished:

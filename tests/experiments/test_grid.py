@@ -13,7 +13,8 @@ from grass_gnn import GrassError
 from grass_gnn.cli import main
 from grass_gnn.experiments import job as job_module
 from grass_gnn.experiments.budget import BUDGETS, make_budget
-from grass_gnn.experiments.grid import Grid
+from grass_gnn.experiments.catalogue import experiment
+from grass_gnn.experiments.grid import Grid, open_grid
 from grass_gnn.experiments.job import Source
 from grass_gnn.experiments.measured import GridRecord
 from grass_gnn.experiments.runners import _ending, in_processes
@@ -99,6 +100,28 @@ def test_budgets_say_what_they_are():
         make_budget("smoky")
     with pytest.raises(GrassError, match="either"):
         make_budget("paper", epochs=3, minutes=2)
+
+
+def test_settings_of_a_budget_reach_all_rows_but_those_that_are_about_them(tmp_path, random_source):
+    given = {"training.optimizer": "muon", "rewiring.degree": 3}
+    budget = make_budget("smoke", given)
+    grid = Grid(experiment("zinc-ablation"), tmp_path / "grid", budget)
+    configs = {job.cell.name: job.config() for job in grid.jobs}
+    assert configs["adamw"].training.optimizer == "adamw"
+    assert {config.training.optimizer for name, config in configs.items() if name != "adamw"} == {
+        "muon"
+    }
+    assert {config.rewiring.degree for config in configs.values()} == {3}
+    baseline = experiment("zinc-minutes").only(["gin"])
+    (job,) = Grid(baseline, tmp_path / "minutes", budget).jobs
+    assert job.config().training.optimizer == "adamw"  # a setting of all baselines
+    assert "training.optimizer = muon" in budget.describe() and "reduced" in budget.describe()
+    assert "optimizer-muon-degree-3" in budget.slug
+    alone = make_budget("paper", {"model.norm": "layer"})
+    assert alone.describe() == "other settings: model.norm = layer" and not alone.is_paper
+    list(Grid(tiny_experiment(cells=["grass"]), tmp_path / "set", budget).run())
+    assert open_grid(tmp_path / "set")[1] == budget
+    assert "settings" not in BUDGETS["smoke"].to_dict()  # so that earlier grids can be resumed
 
 
 def start(command, said):
