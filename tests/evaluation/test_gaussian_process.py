@@ -104,6 +104,22 @@ def test_parameters_maximise_the_likelihood_of_training_rows():
         assert loss(process.kernel[0] + step) > best
 
 
+def test_the_gradient_of_the_likelihood_is_that_of_autograd():
+    generator = torch.Generator().manual_seed(0)
+    points = torch.randn(40, 3, dtype=torch.float64, generator=generator)
+    points[7] = points[3]  # two molecules alike
+    distance, similarity = (
+        torch.cdist(points, points).square(),
+        torch.exp(-torch.cdist(points, points)),
+    )
+    y = torch.randn(40, dtype=torch.float64, generator=generator)
+    for _ in range(3):
+        parameters = torch.randn(4, dtype=torch.float64, generator=generator).requires_grad_()
+        value, gradient = gaussian_process._likelihood(parameters, distance, similarity, y)
+        (expected,) = torch.autograd.grad(value, parameters)
+        torch.testing.assert_close(gradient.detach(), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_more_rows_help_and_far_molecules_are_less_certain():
     columns = some_columns(400)
     y = truth(columns)
