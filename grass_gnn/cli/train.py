@@ -160,8 +160,13 @@ def train(
     else:
         chosen = read_config(source, settings or [], epochs)
         prepared = prepare_benchmark(chosen, data, parse_sizes(generate), options.seed)
-        first = None if start_from is None else start_model(load_model(start_from).model, chosen)
-        run = train_model(chosen, prepared, folder, options, model=first)
+        model, card = None, {}
+        if start_from is not None:
+            first = load_model(start_from)
+            model = start_model(first.model, chosen)
+            checksum = first.card.get("weights_sha256")
+            card["started_from"] = {"run": str(start_from), "weights_sha256": checksum}
+        run = train_model(chosen, prepared, folder, options, model=model, card=card)
         if chosen.model.architecture != "grass":
             _show(run, json, note="Baselines keep their scores and predictions, but no weights.")
             return

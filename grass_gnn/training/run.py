@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 import threading
 import time
@@ -103,7 +104,8 @@ def train(
             team.share(Work.of(config, data, folder, options, checkpoint, weights))
             model = model or build_model(config, data, options.seed)
             loop = _start(model, config, data, lock, options, team, checkpoint)
-            write_text(folder / "config.toml", config_toml(config, options.seed))
+            first = (card or {}).get("started_from", {}).get("run")
+            write_text(folder / "config.toml", config_toml(config, options.seed, first))
             started = time.perf_counter()
             loop.run()
             seconds = time.perf_counter() - started
@@ -252,10 +254,13 @@ def describe_data(data: PreparedData) -> dict[str, Any]:
     }
 
 
-def config_toml(config: GRASSConfig, seed: int) -> str:
-    """The configuration as a file for ``grass-gnn train``."""
+def config_toml(config: GRASSConfig, seed: int, first: str | None = None) -> str:
+    """The configuration as a file for ``grass-gnn train``, started from the run ``first``."""
     values = config.model_dump(mode="json", exclude_none=True)
-    return f"# grass-gnn train THIS_FILE --seed {seed}\n" + tomli_w.dumps(values)
+    command = f"grass-gnn train THIS_FILE --seed {seed}"
+    if first is not None:
+        command += f" --start-from {shlex.quote(first)}"
+    return f"# {command}\n" + tomli_w.dumps(values)
 
 
 # ------------------------------------------------------------ processes that do not lead

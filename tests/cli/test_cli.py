@@ -64,7 +64,12 @@ def test_a_run_starts_from_one_with_fewer_layers(capsys):
     deeper = [*train, "--set", "model.layers=5"]
     assert main([*deeper, "--out", "deep"]) == 0
     assert main([*deeper, "--out", "two", "--devices", "2"]) == 0
-    assert load_model("deep").config.model.layers == 5
+    deep = load_model("deep")
+    assert deep.config.model.layers == 5
+    checksum = load_model("shallow").card["weights_sha256"]
+    assert deep.card["started_from"] == {"run": "shallow", "weights_sha256": checksum}
+    with open("deep/config.toml") as file:
+        assert file.readline() == "# grass-gnn train THIS_FILE --seed 0 --start-from shallow\n"
     losses = []
     for name in ("shallow", "same", "deep", "two"):
         with open(f"{name}/metrics.csv") as file:
