@@ -4,8 +4,8 @@
     python results/zinc/recipe.py --data FOLDER --rows 0,3  # some rows only
 
 A row is trained in one stage, or in two: a shallow model first, and a deeper one that starts from
-it. Finished runs are kept. Writes recipe.json. The test set is never predicted: the runs get the validation set in its
-place.
+it. Finished runs are kept. Writes recipe.json. The test set is never predicted: the runs get the
+validation set in its place.
 """
 
 from __future__ import annotations
