@@ -349,9 +349,13 @@ def _covariance(parameters: Tensor, distance: Tensor, similarity: Tensor) -> Ten
 
 def _factor(parameters: Tensor, distance: Tensor, similarity: Tensor) -> Tensor:
     """The Cholesky factor of the covariance with noise [n, n]."""
-    covariance = _covariance(parameters, distance, similarity)
-    noise = parameters[3].exp() + _JITTER
-    return torch.linalg.cholesky(covariance + noise * torch.eye(len(covariance)).double())
+    return _noisy_factor(parameters, _covariance(parameters, distance, similarity))
+
+
+def _noisy_factor(parameters: Tensor, covariance: Tensor) -> Tensor:
+    """The Cholesky factor of a covariance [n, n], to which noise is added in place."""
+    covariance.diagonal().add_(parameters[3].exp() + _JITTER)
+    return torch.linalg.cholesky(covariance)
 
 
 def _likelihood(
@@ -364,9 +368,7 @@ def _likelihood(
     long.
     """
     matern, tanimoto, slope = _kernels(parameters, distance, similarity)
-    covariance = matern + tanimoto  # [n, n]
-    covariance.diagonal().add_(parameters[3].exp() + _JITTER)
-    factor = torch.linalg.cholesky(covariance)
+    factor = _noisy_factor(parameters, matern + tanimoto)  # [n, n]
     alpha = torch.cholesky_solve(y[:, None], factor)  # [n, 1]
     value = y @ alpha[:, 0] / 2 + factor.diagonal().log().sum()
     inner = torch.cholesky_inverse(factor) - alpha @ alpha.T
