@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grass_gnn.api.fitting import (
-    START,
     choose_config,
     class_names,
     default_settings_for,
@@ -28,13 +27,13 @@ from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.protocol import device_of
-from grass_gnn.evaluation.trained import SHIPPED, TrainedModel, load_model, shipped_models
-from grass_gnn.files import read_json, write_json
+from grass_gnn.evaluation.trained import TrainedModel, load_model, shipped_models
 from grass_gnn.nn.model import BODY, GRASS, FrozenGRASS, build_model
 from grass_gnn.nn.norm import freeze_norms
 from grass_gnn.progress import reporting
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, check_folder
+from grass_gnn.training.start import record_start
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -146,29 +145,8 @@ class Pretrained:
         return known.model_copy(update={"descriptors": given.descriptors})
 
     def record(self, folder: Path, resume: bool) -> dict[str, Any]:
-        """Record the source in a run folder.
-
-        Raises:
-            GrassError: A run to be resumed started from another model.
-        """
-        source = self.source.folder
-        shipped = source is not None and source.parent == SHIPPED
-        start = {
-            "run": source.name if source is not None and shipped else str(source),
-            "weights_sha256": self.source.card.get("weights_sha256"),
-            "frozen": self.freeze,
-        }
-        if resume and (folder / START).is_file():
-            before = read_json(folder / START)
-            for what in ("weights_sha256", "frozen"):
-                if before.get(what) != start[what]:
-                    raise GrassError(
-                        f"The run in {folder} started from {before.get('run')}"
-                        f"{' with --freeze' if before.get('frozen') else ''}: use the same options."
-                    )
-            return before
-        write_json(folder / START, start)
-        return start
+        """Record the source in a run folder; a resumed run must have the same one."""
+        return record_start(folder, self.source, resume, frozen=self.freeze)
 
     def allows(self, settings: Iterable[str]) -> bool:
         """Whether settings of these dotted names leave the layers and their inputs as they are."""

@@ -43,6 +43,7 @@ from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, check_folder, run_folder, train
+from grass_gnn.training.start import read_start
 from grass_gnn.uncertainty.domain import Domain, SimilarityReference
 from grass_gnn.uncertainty.ensembles import FOLDS
 
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-START = "start.json"  # in a run folder: the model that training started from
 DATA_FOLDER = "data"  # in a run folder: the encoded splits
 
 _LARGE = 60  # mean number of nodes above which RRWP costs more than eigenvectors
@@ -140,7 +140,7 @@ def fit_table(
         data = read_tables(path, spec, options.seed)
     for sentence in data.summary:
         logger.info(sentence)
-    began = options.resume and (out / "config.toml").exists() and not (out / START).exists()
+    began = options.resume and (out / "config.toml").exists() and read_start(out) is None
     scratch = spec.from_scratch or began  # a run is resumed as it was started
     chosen, pretrained = choose_start(data, config, settings, scratch)
     logger.info(describe(chosen))

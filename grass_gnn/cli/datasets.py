@@ -17,7 +17,7 @@ from grass_gnn.cli.common import (
     print_table,
     read_config,
 )
-from grass_gnn.cli.options import Generate, Json, RawFiles
+from grass_gnn.cli.options import Generate, Json, RawFiles, settings_option
 
 app = typer.Typer(
     cls=Group,
@@ -103,10 +103,7 @@ def prepare(
     name: Name,
     data: RawFiles = None,
     generate: Generate = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change a setting; can be repeated.", metavar="NAME=VALUE"),
-    ] = None,
+    settings: Annotated[list[str] | None, settings_option("Change a setting.")] = None,
     seed: Annotated[
         int, typer.Option(help="Random seed of generated graphs.", min=0, metavar="N")
     ] = 0,

@@ -21,6 +21,7 @@ from grass_gnn.cli.options import (
     Run,
     expand_options,
     option_fields,
+    settings_option,
 )
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.training.options import RunOptions
@@ -61,12 +62,7 @@ def finetune(
     epochs: Epochs = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            help="Change a setting of training, evaluation or head; can be repeated.",
-            metavar="NAME=VALUE",
-            rich_help_panel=TRAINING,
-        ),
+        settings_option("Change a setting of training, evaluation or head.", TRAINING),
     ] = None,
     folder: Annotated[
         Path | None,

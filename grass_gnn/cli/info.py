@@ -18,7 +18,7 @@ from grass_gnn.cli.common import (
     read_config,
     say,
 )
-from grass_gnn.cli.options import Json
+from grass_gnn.cli.options import Json, settings_option
 
 EXAMPLES = examples(
     "grass-gnn info zinc",
@@ -34,10 +34,7 @@ def info(
             help="Preset, configuration (TOML), or run folder.", metavar="PRESET|CONFIG|RUN"
         ),
     ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change a setting; can be repeated.", metavar="NAME=VALUE"),
-    ] = None,
+    settings: Annotated[list[str] | None, settings_option("Change a setting.")] = None,
     json: Json = False,
 ) -> None:
     """Show a configuration, the size of its model, and trained weights of that name."""

@@ -191,6 +191,12 @@ def option_names(cls: type) -> list[str]:
     return [_RENAMED.get(f.name, f.name) for f in fields(cls) if f.name not in _NO_OPTION]
 
 
+def settings_option(text: str, panel: str | None = None) -> Any:
+    """The option ``--set NAME=VALUE``, with what it does in a command."""
+    text = f"{text[:-1]}; can be repeated."
+    return typer.Option("--set", help=text, metavar="NAME=VALUE", rich_help_panel=panel)
+
+
 Run = Annotated[Path, typer.Argument(help=RUN_HELP, metavar="RUN")]
 Molecules = Annotated[
     Path,
@@ -249,15 +255,7 @@ Epochs = Annotated[
     int | None,
     typer.Option(help="Number of epochs.", min=1, metavar="N", rich_help_panel=TRAINING),
 ]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Change a setting; can be repeated.",
-        metavar="NAME=VALUE",
-        rich_help_panel=TRAINING,
-    ),
-]
+Settings = Annotated[list[str] | None, settings_option("Change a setting.", TRAINING)]
 Config = Annotated[
     Path | None,
     typer.Option(

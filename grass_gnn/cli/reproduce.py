@@ -19,7 +19,7 @@ from grass_gnn.cli.common import (
     print_json,
     print_table,
 )
-from grass_gnn.cli.options import NAMES, Generate, RawFiles, ResultsAsJson
+from grass_gnn.cli.options import NAMES, Generate, RawFiles, ResultsAsJson, settings_option
 from grass_gnn.progress import reporting
 
 if TYPE_CHECKING:
@@ -83,11 +83,8 @@ def reproduce(
     batch_size: Annotated[int | None, _limit("Maximum batch size.", 1)] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            help="Change a setting of all rows, except in rows that are about this setting.",
-            metavar="NAME=VALUE",
-            rich_help_panel=LIMITS,
+        settings_option(
+            "Change a setting of all rows, except in rows that are about this setting.", LIMITS
         ),
     ] = None,
     data: RawFiles = None,

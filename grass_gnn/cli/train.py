@@ -120,8 +120,9 @@ def train(
     from grass_gnn.data.tables.spec import BUNDLED, find_table
     from grass_gnn.evaluation.trained import load_model
     from grass_gnn.nn.deepen import start_from as start_model
-    from grass_gnn.training.run import take_part
+    from grass_gnn.training.run import run_folder, take_part
     from grass_gnn.training.run import train as train_model
+    from grass_gnn.training.start import read_start, record_start
 
     on_table = source in BUNDLED or is_table(source)
     on_graphs = not on_table and is_graph_file(source)
@@ -160,13 +161,15 @@ def train(
     else:
         chosen = read_config(source, settings or [], epochs)
         prepared = prepare_benchmark(chosen, data, parse_sizes(generate), options.seed)
-        model, card = None, {}
-        if start_from is not None:
-            first = load_model(start_from)
-            model = start_model(first.model, chosen)
-            checksum = first.card.get("weights_sha256")
-            card["started_from"] = {"run": str(start_from), "weights_sha256": checksum}
-        run = train_model(chosen, prepared, folder, options, model=model, card=card)
+        if options.resume and start_from is None and (start := read_start(folder)):
+            start_from = Path(start["run"])
+        with run_folder(folder, options.resume):
+            model, card = None, {}
+            if start_from is not None:
+                first = load_model(start_from)
+                model = start_model(first.model, chosen)
+                card["start"] = record_start(folder, first, options.resume)
+            run = train_model(chosen, prepared, folder, options, model=model, card=card)
         if chosen.model.architecture != "grass":
             _show(run, json, note="Baselines keep their scores and predictions, but no weights.")
             return

@@ -18,7 +18,15 @@ from grass_gnn.cli.common import (
     print_json,
     print_table,
 )
-from grass_gnn.cli.options import TRAINING, Config, Fields, Search, Table, expand_options
+from grass_gnn.cli.options import (
+    TRAINING,
+    Config,
+    Fields,
+    Search,
+    Table,
+    expand_options,
+    settings_option,
+)
 from grass_gnn.training.options import RunOptions
 
 if TYPE_CHECKING:
@@ -51,13 +59,7 @@ def tune(
         typer.Option(help="Epochs per trial.", min=1, metavar="N", rich_help_panel=TRAINING),
     ] = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Fix a setting in all trials; can be repeated.",
-            metavar="NAME=VALUE",
-            rich_help_panel=TRAINING,
-        ),
+        list[str] | None, settings_option("Fix a setting in all trials.", TRAINING)
     ] = None,
     output: Annotated[
         Path | None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import sys
 import threading
 import time
@@ -104,8 +103,8 @@ def train(
             team.share(Work.of(config, data, folder, options, checkpoint, weights))
             model = model or build_model(config, data, options.seed)
             loop = _start(model, config, data, lock, options, team, checkpoint)
-            first = (card or {}).get("started_from", {}).get("run")
-            write_text(folder / "config.toml", config_toml(config, options.seed, first))
+            start = (card or {}).get("start", {}).get("run")
+            write_text(folder / "config.toml", config_toml(config, options.seed, start))
             started = time.perf_counter()
             loop.run()
             seconds = time.perf_counter() - started
@@ -254,13 +253,13 @@ def describe_data(data: PreparedData) -> dict[str, Any]:
     }
 
 
-def config_toml(config: GRASSConfig, seed: int, first: str | None = None) -> str:
-    """The configuration as a file for ``grass-gnn train``, started from the run ``first``."""
+def config_toml(config: GRASSConfig, seed: int, start: str | None = None) -> str:
+    """The configuration as a file for ``grass-gnn train``, and the run that it started from."""
     values = config.model_dump(mode="json", exclude_none=True)
-    command = f"grass-gnn train THIS_FILE --seed {seed}"
-    if first is not None:
-        command += f" --start-from {shlex.quote(first)}"
-    return f"# {command}\n" + tomli_w.dumps(values)
+    comment = f"# grass-gnn train THIS_FILE --seed {seed}\n"
+    if start is not None:
+        comment += f"# Training started from the weights of {start}.\n"
+    return comment + tomli_w.dumps(values)
 
 
 # ------------------------------------------------------------ processes that do not lead

@@ -67,9 +67,9 @@ def test_a_run_starts_from_one_with_fewer_layers(capsys):
     deep = load_model("deep")
     assert deep.config.model.layers == 5
     checksum = load_model("shallow").card["weights_sha256"]
-    assert deep.card["started_from"] == {"run": "shallow", "weights_sha256": checksum}
+    assert deep.card["start"] == {"run": "shallow", "weights_sha256": checksum}
     with open("deep/config.toml") as file:
-        assert file.readline() == "# grass-gnn train THIS_FILE --seed 0 --start-from shallow\n"
+        assert "# Training started from the weights of shallow.\n" in file.readlines()
     losses = []
     for name in ("shallow", "same", "deep", "two"):
         with open(f"{name}/metrics.csv") as file:
@@ -78,6 +78,12 @@ def test_a_run_starts_from_one_with_fewer_layers(capsys):
     assert losses[1] != pytest.approx(losses[0], rel=1e-3)
     assert main([*deeper, "--set", "model.dim=16", "--out", "other"]) == 1
     assert "does not fit the configuration" in capsys.readouterr().err
+    assert main([*deeper, "--start-from", "same", "--out", "deep", "--resume"]) == 1
+    assert "started from shallow" in capsys.readouterr().err
+    deeper.remove("--start-from")
+    deeper.remove("shallow")
+    assert main([*deeper, "--out", "deep", "--resume"]) == 0  # keeps the record
+    assert load_model("deep").card["start"]["run"] == "shallow"
     assert main(["train", "example", "--start-from", "shallow"]) == 1
     assert "--start-from applies only to benchmarks" in capsys.readouterr().err
 
