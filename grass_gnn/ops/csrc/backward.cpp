@@ -403,30 +403,18 @@ class BackwardThread {
 };
 
 template <int D>
-void backward(const GrassStack& stack) {
-  const Plan plan(stack);
-  prefer_large_pages(stack.grad_e, sizeof(float) * stack.edges * stack.width);
-  BackwardState<D> state(stack, plan);
-  // All memory is allocated before any thread starts.
-  std::vector<std::unique_ptr<BackwardThread<D>>> threads;
-  for (int t = 0; t < plan.threads; t++)
-    threads.push_back(std::make_unique<BackwardThread<D>>(state, t));
-  run_threads(plan.threads, [&](int t) { threads[t]->run(); });
-  if (state.failed) throw std::runtime_error("add_up");
-}
+struct Backward {
+  static void run(const GrassStack& stack) {
+    const Plan plan(stack);
+    prefer_large_pages(stack.grad_e, sizeof(float) * stack.edges * stack.width);
+    BackwardState<D> state(stack, plan);
+    run_workers<BackwardThread<D>>(plan.threads, state);
+    if (state.failed) throw std::runtime_error("add_up");
+  }
+};
 
 }  // namespace grass
 
-namespace {
-struct Backward {
-  const GrassStack& stack;
-  template <int D>
-  void operator()() const {
-    grass::backward<D>(stack);
-  }
-};
-}  // namespace
-
 extern "C" int grass_stack_backward(const GrassStack* stack) {
-  return grass::for_width(stack->width, Backward{*stack});
+  return grass::run_pass<grass::Backward>(*stack);
 }

@@ -8,22 +8,22 @@
 
 namespace grass {
 
-// Calls run() with a compile-time width: one of the paper's presets, or 0 for any other.
-template <class Run>
-int for_width(int64_t width, Run run) {
+// Runs a pass with a compile-time width: one of the paper's presets, or 0 for any other.
+template <template <int> class Pass>
+int run_pass(const GrassStack& stack) {
   try {
-    switch (width) {
+    switch (stack.width) {
       case 24:
-        run.template operator()<24>();
+        Pass<24>::run(stack);
         break;
       case 32:
-        run.template operator()<32>();
+        Pass<32>::run(stack);
         break;
       case 96:
-        run.template operator()<96>();
+        Pass<96>::run(stack);
         break;
       default:
-        run.template operator()<0>();
+        Pass<0>::run(stack);
     }
     return grass_ok;
   } catch (const std::invalid_argument&) {

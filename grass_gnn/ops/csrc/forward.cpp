@@ -276,33 +276,21 @@ class ForwardThread {
 };
 
 template <int D>
-void forward(const GrassStack& stack) {
-  const Plan plan(stack);
-  const size_t row = sizeof(Element) * stack.width, kept = stack.layers - 1;
-  prefer_large_pages(stack.e_out, stack.edges * sizeof(float) * stack.width);
-  if (stack.e_saved) prefer_large_pages(stack.e_saved, kept * stack.edges * row);
-  if (stack.x_saved) prefer_large_pages(stack.x_saved, kept * stack.nodes * row);
-  ForwardState<D> state(stack, plan);
-  // All memory is allocated before any thread starts.
-  std::vector<std::unique_ptr<ForwardThread<D>>> threads;
-  for (int t = 0; t < plan.threads; t++)
-    threads.push_back(std::make_unique<ForwardThread<D>>(state, t));
-  run_threads(plan.threads, [&](int t) { threads[t]->run(); });
-  if (state.failed) throw std::runtime_error("add_up");
-}
+struct Forward {
+  static void run(const GrassStack& stack) {
+    const Plan plan(stack);
+    const size_t row = sizeof(Element) * stack.width, kept = stack.layers - 1;
+    prefer_large_pages(stack.e_out, stack.edges * sizeof(float) * stack.width);
+    if (stack.e_saved) prefer_large_pages(stack.e_saved, kept * stack.edges * row);
+    if (stack.x_saved) prefer_large_pages(stack.x_saved, kept * stack.nodes * row);
+    ForwardState<D> state(stack, plan);
+    run_workers<ForwardThread<D>>(plan.threads, state);
+    if (state.failed) throw std::runtime_error("add_up");
+  }
+};
 
 }  // namespace grass
 
-namespace {
-struct Forward {
-  const GrassStack& stack;
-  template <int D>
-  void operator()() const {
-    grass::forward<D>(stack);
-  }
-};
-}  // namespace
-
 extern "C" int grass_stack_forward(const GrassStack* stack) {
-  return grass::for_width(stack->width, Forward{*stack});
+  return grass::run_pass<grass::Forward>(*stack);
 }

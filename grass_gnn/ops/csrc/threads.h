@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -46,6 +47,14 @@ void run_threads(int threads, Work work) {
   for (int t = 1; t < threads; t++) others.emplace_back(work, t);
   work(0);
   for (auto& thread : others) thread.join();
+}
+
+// The same with one Worker(state, t) per thread, whose memory is allocated before any of them runs.
+template <class Worker, class State>
+void run_workers(int threads, State& state) {
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int t = 0; t < threads; t++) workers.push_back(std::make_unique<Worker>(state, t));
+  run_threads(threads, [&](int t) { workers[t]->run(); });
 }
 
 }  // namespace grass
