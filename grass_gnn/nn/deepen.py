@@ -1,7 +1,7 @@
 """More layers for a trained model, without a change of its output.
 
 A deep GRASS learns slowly at first: after twelve epochs of ZINC, 49 layers are behind 13, although
-their epochs take four times as long. So train a shallow model first, deepen it and go on::
+their epochs take four times as long. A shallow model can be trained first and then deepened::
 
     grass-gnn train zinc --set model.layers=12 --out runs/shallow
     grass-gnn train zinc --start-from runs/shallow --out runs/deep

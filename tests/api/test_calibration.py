@@ -12,8 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from small_tables import TINY, read_csv, some_smiles, write_csv
 
 from grass_gnn import GrassError, load_model
-from grass_gnn.api.calibration import HeldOut, _check_spreads, calibrate
+from grass_gnn.api.calibration import _check_spreads, calibrate
 from grass_gnn.api.fitting import fit, fit_table
+from grass_gnn.api.held_out import HeldOutPredictions
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
 from grass_gnn.data.tables.molecules import parse
@@ -142,7 +143,7 @@ def test_rows_without_spread_do_not_decide_the_scale(tmp_path):
     std = torch.full((50, 1), 0.5)
     std[:3] = torch.tensor([0.0, 1e-9, 1e-7])[:, None]  # single atoms, up to rounding
     error = torch.linspace(-2, 2, 50)[:, None]
-    held = HeldOut(Spread(torch.zeros(50, 1), std, std, std), error, None, "rows")
+    held = HeldOutPredictions(Spread(torch.zeros(50, 1), std, std, std), error, None, "rows")
     (found,) = _check_spreads(held, [1.0], ["y"], tmp_path / "plot.png")
     assert found.without_spread == 3 and found.rows == 50
     assert found.scale == pytest.approx(float(error[3:].square().mean().sqrt() / 0.5), rel=1e-6)
