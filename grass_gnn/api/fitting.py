@@ -31,8 +31,8 @@ from grass_gnn.config import (
 )
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.data.tables.dataset import TableData, read_tables
+from grass_gnn.data.tables.features import input_config
 from grass_gnn.data.tables.files import guard, is_table
-from grass_gnn.data.tables.molecules import input_config
 from grass_gnn.data.tables.spec import BUNDLED, TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import RowNames

@@ -21,8 +21,9 @@ from grass_gnn.config import MOST_CATEGORIES, FeatureConfig, GRASSConfig, InputC
 from grass_gnn.data.benchmarks.raw import load_tensors_only
 from grass_gnn.data.checking import check_sizes, number_tensor
 from grass_gnn.data.tables.dataset import random_split
+from grass_gnn.data.tables.features import input_config
 from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number
-from grass_gnn.data.tables.molecules import Molecule, MoleculeReader, input_config
+from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import TableSchema, infer_task
 from grass_gnn.data.tables.spec import DEFAULT_SHARES, SPLITS

@@ -24,7 +24,7 @@ from grass_gnn.data.pretraining.lists import (
 )
 from grass_gnn.data.pretraining.shards import pack_shards, scale_targets, write_shards
 from grass_gnn.data.pretraining.targets import target_names
-from grass_gnn.data.tables.molecules import DEFAULT_FEATURES, input_config
+from grass_gnn.data.tables.features import DEFAULT_FEATURES, input_config
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
 from grass_gnn.files import read_json, write_json

@@ -4,7 +4,7 @@ import pytest
 from small_tables import TINY, some_smiles, write_csv
 
 from grass_gnn.api.fitting import fit_table
-from grass_gnn.data.tables.molecules import parse
+from grass_gnn.data.tables.parsing import parse
 
 pytest.importorskip("rdkit")
 

@@ -17,7 +17,7 @@ from grass_gnn.api.fitting import fit, fit_table
 from grass_gnn.api.held_out import HeldOutPredictions
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
-from grass_gnn.data.tables.molecules import parse
+from grass_gnn.data.tables.parsing import parse
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.tasks import TASKS, rank_correlation
 from grass_gnn.uncertainty import calibration as measures

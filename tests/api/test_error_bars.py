@@ -12,7 +12,7 @@ from small_tables import read_csv, some_smiles, write_csv
 from grass_gnn import GrassError, load_model
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.data.tables.composition import Composition
-from grass_gnn.data.tables.molecules import parse
+from grass_gnn.data.tables.parsing import parse
 from grass_gnn.uncertainty.calibration import (
     clue_table,
     find_calibration,

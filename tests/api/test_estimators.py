@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 import grass_gnn
 from grass_gnn import GRASSClassifier, GrassError, GRASSRegressor
-from grass_gnn.data.tables.molecules import parse
+from grass_gnn.data.tables.parsing import parse
 
 sklearn = pytest.importorskip("sklearn")
 from sklearn.base import clone, is_classifier, is_regressor  # noqa: E402

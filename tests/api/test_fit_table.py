@@ -13,7 +13,7 @@ from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.data.tables.dataset import read_tables
-from grass_gnn.data.tables.molecules import parse
+from grass_gnn.data.tables.parsing import parse
 from grass_gnn.data.tables.spec import BUNDLED, TableSpec
 
 SET = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]

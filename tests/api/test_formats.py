@@ -8,7 +8,8 @@ from grass_gnn.api.fitting import fit_table
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.data.tables import formats
 from grass_gnn.data.tables.files import is_table, open_table
-from grass_gnn.data.tables.molecules import MolBlockReader, MoleculeReader, UnreadableMolecule
+from grass_gnn.data.tables.molecules import MoleculeReader
+from grass_gnn.data.tables.parsing import MolBlockReader, UnreadableMolecule
 from grass_gnn.data.tables.schema import find_molecules
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import load_model

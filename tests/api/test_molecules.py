@@ -17,15 +17,11 @@ from fuzz import structures
 from grass_gnn import GrassError
 from grass_gnn.api.graphs import GraphReader
 from grass_gnn.config import OGB_ATOM_SIZES
-from grass_gnn.data.tables import molecules, reading
+from grass_gnn.data.tables import features, reading
 from grass_gnn.data.tables.dataset import random_split, scaffold_split
-from grass_gnn.data.tables.molecules import (
-    MoleculeReader,
-    UnreadableMolecule,
-    input_config,
-    parse,
-    zinc_molecule,
-)
+from grass_gnn.data.tables.features import input_config, zinc_molecule
+from grass_gnn.data.tables.molecules import MoleculeReader
+from grass_gnn.data.tables.parsing import UnreadableMolecule, parse
 from grass_gnn.data.tables.reading import ReadingPool, read_scaffolds
 from grass_gnn.files import is_running
 
@@ -142,8 +138,8 @@ def test_canonical_order_gives_one_graph_for_all_writings():
 
 
 def test_single_atoms_have_no_edges():
-    for features in ("ogb", "zinc"):
-        data = MoleculeReader(features)("C").data
+    for name in ("ogb", "zinc"):
+        data = MoleculeReader(name)("C").data
         assert data.edge_index.shape == (2, 0) and data.edge_attr.shape[0] == 0
         assert data.edge_index.dtype == torch.int64
 
@@ -216,10 +212,9 @@ def test_cip_features_differ_from_ogbs_in_the_chirality_column_alone():
 
 
 def test_atom_columns_are_those_of_the_configuration():
-    assert list(molecules._OGB_ATOM_SIZES) == OGB_ATOM_SIZES
-    for features in molecules.FEATURES:
-        edges = input_config(features).edges.categories
-        assert len(edges) == molecules._BOND_COLUMNS[features]
+    assert list(features._OGB_ATOM_SIZES) == OGB_ATOM_SIZES
+    for name, vocabulary in features.VOCABULARIES.items():
+        assert len(input_config(name).edges.categories) == vocabulary.bond_columns
 
 
 @pytest.mark.parametrize(
@@ -266,7 +261,7 @@ def test_cages_peptides_and_macrocycles_are_read(name):
 def unchecked(monkeypatch):
     """Let workers read structures that the parent process would reject."""
     found = "from grass_gnn.data.tables.reading import work"
-    patch = "import grass_gnn.data.tables.molecules as m; m._check_structure = lambda *_: None; "
+    patch = "import grass_gnn.data.tables.parsing as m; m._check_structure = lambda *_: None; "
     monkeypatch.setattr(reading, "_START", reading._START.replace(found, patch + found))
 
 

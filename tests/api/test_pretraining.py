@@ -16,7 +16,7 @@ from grass_gnn.data.pretraining import shards
 from grass_gnn.data.pretraining.lists import constitution, draw, excluded_molecules, read_list
 from grass_gnn.data.pretraining.shards import MOLECULES, TargetScaling
 from grass_gnn.data.pretraining.targets import target_names
-from grass_gnn.data.tables.molecules import parse
+from grass_gnn.data.tables.parsing import parse
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation import trained

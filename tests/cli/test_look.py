@@ -16,7 +16,7 @@ import grass_gnn
 from grass_gnn.cli import common, main
 from grass_gnn.cli.common import console
 from grass_gnn.cli.predict import predict
-from grass_gnn.data.tables.molecules import MAX_ATOMS
+from grass_gnn.data.tables.parsing import MAX_ATOMS
 
 ALL_HELP = """
 import contextlib, io, json, sys

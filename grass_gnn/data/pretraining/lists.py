@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from grass_gnn.data.pretraining.targets import describe
-from grass_gnn.data.tables.molecules import Molecule, MoleculeReader, UnreadableMolecule, parse
+from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
+from grass_gnn.data.tables.parsing import UnreadableMolecule, parse
 from grass_gnn.errors import GrassError
 
 FRAGMENT_SHARE = 0.3

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from grass_gnn.data.tables.files import Row, Table, open_text, text_lines
-from grass_gnn.data.tables.molecules import MolBlockReader
+from grass_gnn.data.tables.parsing import MolBlockReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.errors import GrassError, first_line
 
