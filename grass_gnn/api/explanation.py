@@ -26,7 +26,7 @@ from grass_gnn.evaluation.explain import (
     draw_molecule,
     signed,
 )
-from grass_gnn.evaluation.forest import forest_checksum
+from grass_gnn.evaluation.stack import forest_checksum
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_json
 from grass_gnn.progress import report_progress, reporting

@@ -32,19 +32,11 @@ from grass_gnn.data.tables.descriptors import (
 )
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
-from grass_gnn.evaluation.forest import (
-    Forest,
-    ForestCard,
-    ForestPrediction,
-    Stack,
-    bounded,
-    fit_reach,
-    fit_shares,
-    with_process,
-)
+from grass_gnn.evaluation.forest import Forest, ForestPrediction, bounded
 from grass_gnn.evaluation.gaussian_process import MOST_OUTPUTS, GaussianProcess, fit_process
 from grass_gnn.evaluation.gaussian_process import MOST_ROWS as MOST_PROCESS_ROWS
 from grass_gnn.evaluation.predictions import RowNames, SavedPredictions, write_predictions
+from grass_gnn.evaluation.stack import ForestCard, Stack, fit_reach, fit_shares, with_process
 from grass_gnn.evaluation.trained import Prediction, read_card
 from grass_gnn.files import write_json
 from grass_gnn.progress import report_progress

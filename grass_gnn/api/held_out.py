@@ -19,14 +19,8 @@ from grass_gnn.data.packed.dataset import PackedDataset, pack_checked
 from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.data.tables.schema import read_known_rows
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.forest import (
-    ForestPrediction,
-    Stack,
-    forest_checksum,
-    leaf_errors,
-    load_stack,
-    with_forest,
-)
+from grass_gnn.evaluation.forest import ForestPrediction, leaf_errors
+from grass_gnn.evaluation.stack import Stack, forest_checksum, load_stack, with_forest
 from grass_gnn.evaluation.trained import TrainedModel, find_data
 from grass_gnn.progress import report_progress
 from grass_gnn.rewiring import graph_seeds

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.forest import load_stack
 from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, VALIDATION, evaluate
+from grass_gnn.evaluation.stack import load_stack
 from grass_gnn.evaluation.trained import Prediction, find_data, load_model
 from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.forest import name_members, other_members
+from grass_gnn.evaluation.stack import name_members, other_members
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json
 from grass_gnn.report.table import number

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from grass_gnn.config import Section, TaskConfig, TaskKind
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.forest import SavedModel, forest_checksum
+from grass_gnn.evaluation.stack import SavedModel, forest_checksum
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json, write_json
 from grass_gnn.tasks import TASKS, ProbabilityTask, Task

@@ -20,14 +20,9 @@ from grass_gnn.data.tables.descriptors import MORGAN_COUNTS
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.forest import (
-    ForestPrediction,
-    Stack,
-    leaf_errors,
-    load_stack,
-    with_forest,
-)
+from grass_gnn.evaluation.forest import ForestPrediction, leaf_errors
 from grass_gnn.evaluation.protocol import embed_split
+from grass_gnn.evaluation.stack import Stack, load_stack, with_forest
 from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model
 from grass_gnn.files import read_json
 from grass_gnn.tasks import make_task

@@ -26,20 +26,19 @@ from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.descriptors import fill_columns
 from grass_gnn.data.tables.spec import TableSpec
-from grass_gnn.evaluation.forest import (
+from grass_gnn.evaluation.forest import ForestPrediction, leaf_errors
+from grass_gnn.evaluation.run import evaluate_run
+from grass_gnn.evaluation.stack import (
     ARRAYS,
     FILE,
     ForestCard,
-    ForestPrediction,
     Stack,
     fit_reach,
     fit_shares,
-    leaf_errors,
     load_stack,
     mix,
     other_members,
 )
-from grass_gnn.evaluation.run import evaluate_run
 from grass_gnn.evaluation.trained import Prediction
 from grass_gnn.report.run import RunReport
 from grass_gnn.report.table import number as shown
