@@ -1,4 +1,4 @@
-"""The preset zinc-cpu, trained on two cores; its weights come with the package.
+"""The preset zinc-cpu; its weights come with the package.
 
     python results/zinc/make.py --data FOLDER
 
@@ -21,7 +21,8 @@ from grass_gnn import GRASSConfig
 from grass_gnn.api.calibration import calibrate
 from grass_gnn.data.benchmarks.registry import load_benchmark
 from grass_gnn.data.packed.prepare import PreparedData, prepare_benchmark
-from grass_gnn.data.tables.molecules import MoleculeReader, zinc_molecule
+from grass_gnn.data.tables.features import zinc_molecule
+from grass_gnn.data.tables.molecules import MoleculeReader
 from grass_gnn.evaluation.protocol import predict_split
 from grass_gnn.evaluation.trained import load_model
 from grass_gnn.experiments.measured import RunRecord
@@ -35,7 +36,7 @@ HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1] / "grass_gnn" / "models" / "zinc"
 COMPARED = ("domain.json", "similarity.safetensors", "neighbours.safetensors")
 MODEL = ("weights.safetensors", "config.json", "calibration.json", "results.json", *COMPARED)
-KEPT = (*MODEL, "config.toml", "metrics.csv", "test_predictions.csv")
+KEPT = (*MODEL, "config.toml", "metrics.csv", "val_predictions.csv", "test_predictions.csv")
 COUNTS = (1, 4, 16, 64)  # rewirings to average over
 RESAMPLES = 10_000
 
@@ -58,7 +59,7 @@ def main() -> None:
     for name in ("config.json", "results.json"):
         forget_place(HERE / name)
     write_json(HERE / "averaging.json", averaging(data))
-    curve = training_curves("zinc", [("GRASS, 49 layers", RunRecord(HERE))])
+    curve = training_curves("zinc", [("GRASS, 12 layers", RunRecord(HERE))])
     write_text(HERE / "curve.svg", curve.file)
     SHIPPED.mkdir(parents=True, exist_ok=True)
     for name in MODEL:

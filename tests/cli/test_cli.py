@@ -211,7 +211,7 @@ def test_debug_shows_the_traceback():
 
 def test_info_says_what_a_preset_of_ours_is_for(capsys):
     assert main(["info", "zinc-cpu", "--set", "model.layers=1"]) == 0
-    assert "two CPU cores" in capsys.readouterr().err
+    assert "one CPU core" in capsys.readouterr().err
     assert main(["info", "zinc", "--set", "model.layers=1"]) == 0
     assert not capsys.readouterr().err  # the paper's own need no word
 
