@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from grass_gnn.api import finetuning
 from grass_gnn.api.embedding import embed_table
 from grass_gnn.api.fitting import fit_table
 from grass_gnn.api.pretraining import PretrainingSpec, pretrain
@@ -21,6 +20,7 @@ from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation import trained
 from grass_gnn.evaluation.trained import WEIGHTS, load_model
+from grass_gnn.training import start
 from grass_gnn.training.options import RunOptions
 
 SMALL = {
@@ -139,7 +139,7 @@ def test_tables_start_from_the_shipped_model_unless_told_otherwise(
 ):
     run(molecules, tmp_path / "pretrained", progress=lambda *_: None)
     monkeypatch.setattr(trained, "SHIPPED", tmp_path)
-    monkeypatch.setattr(finetuning, "SHIPPED", tmp_path)
+    monkeypatch.setattr(start, "SHIPPED", tmp_path)
     texts = list(read_list(molecules / "list.smi"))[:60]
     table = tmp_path / "own.csv"
     table.write_text("Drug,y\n" + "".join(f"{text},{len(text)}\n" for text in texts))
@@ -147,8 +147,8 @@ def test_tables_start_from_the_shipped_model_unless_told_otherwise(
     short = {"training.epochs": 1, "evaluation.rewirings": 1}
 
     tuned = fit_table(table, spec, tmp_path / "tuned", settings=short)
-    start = json.loads((tmp_path / "tuned" / "start.json").read_text())
-    assert start["run"] == "pretrained"
+    record = json.loads((tmp_path / "tuned" / "start.json").read_text())
+    assert record["run"] == "pretrained"
     assert tuned.model.config.model.dim == 8
     source = load_model("pretrained").model
     for name in ("node_encoding", "edge_encoding"):  # as in pretraining, also while training
