@@ -23,12 +23,15 @@ import stat
 import tempfile
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grass_gnn.errors import GrassError, RunError, first_line
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LARGEST_TEXT = 64 << 20  # bytes of a JSON or CSV file of a run folder
 LARGEST_TOML = 1 << 20  # bytes; parsing takes a hundred times as much memory
@@ -182,6 +185,21 @@ def read_checked(path: str | Path, limit: int, checksum: object) -> bytes:
     if hashlib.sha256(data).hexdigest() != checksum:
         raise RunError(f"The file {path} is damaged: its checksum differs.")
     return data
+
+
+def select_arrays(
+    arrays: Mapping[str, np.ndarray], kinds: Mapping[str, tuple[type, int]]
+) -> dict[str, np.ndarray]:
+    """The arrays of an untrusted file with these names, of these types and numbers of dimensions.
+
+    Raises:
+        LookupError: An array is missing.
+        ValueError: An array has another type or number of dimensions.
+    """
+    for name, (kind, dimensions) in kinds.items():
+        if arrays[name].dtype != kind or arrays[name].ndim != dimensions:
+            raise ValueError(f"{name} has the wrong type")
+    return {name: arrays[name] for name in kinds}
 
 
 def write_checked(path: str | Path, data: bytes) -> str:

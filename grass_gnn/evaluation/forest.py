@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from grass_gnn.data.tables.descriptors import fill_columns
+from grass_gnn.files import select_arrays
 from grass_gnn.tasks import Task
 
 _CHUNK = 512  # rows that are predicted together
@@ -150,10 +151,7 @@ class Forest:
             LookupError: An array is missing.
             ValueError: The arrays do not fit together.
         """
-        for name, (kind, dimensions) in _ARRAYS.items():
-            if arrays[name].dtype != np.dtype(kind) or arrays[name].ndim != dimensions:
-                raise ValueError(f"{name} has the wrong type")
-        found = cls(**{name: arrays[name] for name in _ARRAYS}, error=arrays.get(_ERROR))
+        found = cls(**select_arrays(arrays, _ARRAYS), error=arrays.get(_ERROR))
         if not found.check(outputs):
             raise ValueError("the parts of the forest do not fit together")
         return found

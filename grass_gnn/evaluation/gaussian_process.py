@@ -32,6 +32,7 @@ from torch import Tensor
 from grass_gnn.data.tables.descriptors import MORGAN_COUNTS, fill_columns, useful_columns
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import Prediction
+from grass_gnn.files import select_arrays
 from grass_gnn.progress import report_progress
 from grass_gnn.tasks import Task
 
@@ -183,10 +184,7 @@ class GaussianProcess:
             LookupError: An array is missing.
             ValueError: The arrays do not fit together.
         """
-        for name, (kind, dimensions) in ARRAYS.items():
-            if arrays[name].dtype != np.dtype(kind) or arrays[name].ndim != dimensions:
-                raise ValueError(f"{name} has the wrong type")
-        found = cls(**{name: arrays[name] for name in ARRAYS})
+        found = cls(**select_arrays(arrays, ARRAYS))
         if not found.check(outputs):
             raise ValueError("the parts of the Gaussian process do not fit together")
         return found

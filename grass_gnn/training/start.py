@@ -10,7 +10,7 @@ from grass_gnn.evaluation.trained import SHIPPED, TrainedModel
 from grass_gnn.files import read_json, write_json
 
 START = "start.json"
-_RUN = "run"  # for people; it may have moved when a run is resumed
+_RUN = "run"  # where the model was; not compared, because the folder may have moved
 
 
 def record_start(folder: Path, source: TrainedModel, resume: bool, **how: Any) -> dict[str, Any]:
