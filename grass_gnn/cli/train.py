@@ -118,11 +118,8 @@ def train(
     from grass_gnn.data.packed.prepare import prepare_benchmark
     from grass_gnn.data.tables.files import is_table
     from grass_gnn.data.tables.spec import BUNDLED, find_table
-    from grass_gnn.evaluation.trained import load_model
-    from grass_gnn.nn.deepen import start_from as start_model
-    from grass_gnn.training.run import run_folder, take_part
-    from grass_gnn.training.run import train as train_model
-    from grass_gnn.training.start import read_start, record_start
+    from grass_gnn.training.run import take_part
+    from grass_gnn.training.start import train_from
 
     on_table = source in BUNDLED or is_table(source)
     on_graphs = not on_table and is_graph_file(source)
@@ -161,15 +158,7 @@ def train(
     else:
         chosen = read_config(source, settings or [], epochs)
         prepared = prepare_benchmark(chosen, data, parse_sizes(generate), options.seed)
-        if options.resume and start_from is None and (start := read_start(folder)):
-            start_from = Path(start["run"])
-        with run_folder(folder, options.resume):
-            model, card = None, {}
-            if start_from is not None:
-                first = load_model(start_from)
-                model = start_model(first.model, chosen)
-                card["start"] = record_start(folder, first, options.resume)
-            run = train_model(chosen, prepared, folder, options, model=model, card=card)
+        run = train_from(start_from, chosen, prepared, folder, options)
         if chosen.model.architecture != "grass":
             _show(run, json, note="Baselines keep their scores and predictions, but no weights.")
             return

@@ -20,11 +20,9 @@ import torch
 
 from grass_gnn import GRASSConfig
 from grass_gnn.data.packed.prepare import prepare_benchmark
-from grass_gnn.evaluation.trained import load_model
 from grass_gnn.files import read_json, write_json
-from grass_gnn.nn.deepen import start_from
 from grass_gnn.training.options import RunOptions
-from grass_gnn.training.run import train
+from grass_gnn.training.start import train_from
 
 HERE = Path(__file__).parent
 COMMON = {
@@ -98,10 +96,8 @@ def train_stages(stages: list[Stage], source: str, folder: Path, seed: int) -> N
         config = GRASSConfig.preset("zinc", **settings)
         data = prepare_benchmark(config, source)
         data = replace(data, splits={**data.splits, "test": data.val})
-        model = None
-        if number:
-            model = start_from(load_model(folder / str(number - 1)).model, config)
-        train(config, data, own, RunOptions(seed=seed, resume=own.exists()), model=model)
+        start = folder / str(number - 1) if number else None
+        train_from(start, config, data, own, RunOptions(seed=seed, resume=own.exists()))
 
 
 def scores(folder: Path, number: int) -> list[dict[str, float]]:
