@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,6 +39,13 @@ class Measured:
     def standard_error(self) -> float | None:
         """Standard error of the mean over seeds."""
         return None if self.spread is None or self.runs < 2 else self.spread / self.runs**0.5
+
+
+class SeedNoise(NamedTuple):
+    """How much scores differ between seeds, pooled over cells."""
+
+    relative: float  # standard deviation of the logarithm of a score
+    freedom: int  # degrees of freedom of that estimate
 
 
 @dataclass(frozen=True)
@@ -166,14 +174,27 @@ class GridRecord:
         """A measured number of a cell; None if it has not been run."""
         return average(self.runs.get(cell.name, []), measure)
 
-    def lookup(self, table: str, row: str, column: str) -> float | None:
+    def lookup(self, table: str, row: str, column: str) -> Measured | None:
         """The measured number of a place in the paper's tables."""
         for filling in self.experiment.fillings:
             for cell in self.experiment.cells.values():
                 if _matches(filling, cell, table, row, column):
-                    found = self.measured(cell, filling.measure)
-                    return None if found is None else found.mean
+                    return self.measured(cell, filling.measure)
         return None
+
+    @cached_property
+    def seed_noise(self) -> SeedNoise | None:
+        """Spread of the scores over seeds, from all cells with more than one run."""
+        groups = [
+            [math.log(max(run.measure("score"), 1e-12)) for run in runs]
+            for runs in self.runs.values()
+            if len(runs) > 1
+        ]
+        freedom = sum(len(group) - 1 for group in groups)
+        if freedom == 0:
+            return None
+        squares = sum((len(group) - 1) * statistics.variance(group) for group in groups)
+        return SeedNoise((squares / freedom) ** 0.5, freedom)
 
     @property
     def all_runs(self) -> list[RunRecord]:

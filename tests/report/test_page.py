@@ -10,6 +10,7 @@ import pytest
 from grass_gnn.cli import main
 from grass_gnn.config import GRASSConfig
 from grass_gnn.experiments.catalogue import experiments
+from grass_gnn.experiments.evidence import CONTRADICTED, NOT_RESOLVED
 from grass_gnn.experiments.measured import GridRecord, RunRecord
 from grass_gnn.experiments.theory import Point, SimpleDraw, Theory
 from grass_gnn.report.comparison import claims_table, comparison_tables
@@ -82,11 +83,12 @@ def test_claims_are_computed_from_what_was_measured(write_grid):
     grid = GridRecord.open(write_grid("zinc-ablation", seeds=(0,)))
     claims = {row[0].text: row for row in claims_table([grid]).rows}
     once = claims["Increase of MAE on ZINC when rewired once"]
-    assert [entry.text for entry in once[1:]] == ["37.2 %", "37.2 %", "2.0 %"]
+    assert [entry.text for entry in once[1:4]] == ["37.2 %", "37.2 %", "2.0 %"]
+    assert once[5].text == NOT_RESOLVED  # one seed
     assert not any("Rank" in text for text in claims)  # nothing of those tables was measured
     size = claims_table([GridRecord.open(write_grid("pascalvoc-ablation", folder="other"))])
     ratio = next(row for row in size.rows if "multiple of D-RRWP" in row[0].text)
-    assert ratio[3].text == "20.00×"
+    assert ratio[3].text == "20.00×" and ratio[5].text == CONTRADICTED
 
 
 def test_added_edges_have_error_bars_and_words(write_grid):
