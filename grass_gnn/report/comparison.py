@@ -160,8 +160,8 @@ def claims_table(grids: Sequence[GridRecord]) -> ReportTable:
         "Computed from the numbers measured here, with the budgets above. 95 % intervals over "
         "training seeds, at least two per row; the variance between seeds is pooled over the rows "
         "of an experiment. Confirmed: the whole interval is on the side of zero that the paper "
-        f"states, or, for RRWP instead of D-RRWP and back, below {SMALL:g} %. Not tested: the claim "
-        "is about other models, whose numbers only runs with the paper's budget compare with."
+        f"states, or, for RRWP instead of D-RRWP and back, below {SMALL:g} %. Not tested: the "
+        "claim is about other models, whose numbers compare only with runs of the paper's budget."
     )
     columns = ["", "Stated", "From the paper's tables", "Measured", "95 % interval", "Verdict"]
     return ReportTable("claims", "What the paper's text says", columns, rows, note)
