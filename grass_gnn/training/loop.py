@@ -431,8 +431,8 @@ class TrainingLoop:
         ):
             if there != here:
                 raise GrassError(
-                    f"The checkpoint was made with another {what}: resume with the same {what}, "
-                    "or choose another --out."
+                    f"The checkpoint was made with a different {what}: resume with the same "
+                    f"{what}, or choose another --out."
                 )
         threads = torch.get_num_threads()
         if state.get("threads", threads) != threads:  # not recorded in checkpoints of version 0.1
