@@ -426,13 +426,13 @@ class TrainingLoop:
         config = GRASSConfig.from_dict(json.loads(state["config"]), "the checkpoint")
         for what, there, here in (
             ("seed", state["seed"], self.seed),
-            ("config", config, self._with_schedule_of(config)),
+            ("configuration", config, self._with_schedule_of(config)),
             ("data", state["data"], self.data.fingerprint.hash),
         ):
             if there != here:
                 raise GrassError(
-                    f"The checkpoint was made with a different {what}: resume with the same "
-                    f"{what}, or choose another --out."
+                    f"The {what} is not that of the checkpoint: resume with the same {what}, "
+                    "or choose another --out."
                 )
         threads = torch.get_num_threads()
         if state.get("threads", threads) != threads:  # not recorded in checkpoints of version 0.1

@@ -126,7 +126,7 @@ def test_interrupted_folds_are_resumed_and_finished_ones_kept(
         load_models([out])
     with pytest.raises(GrassError, match="--resume"):
         cross_validate(molecules, ["size"], out, 3, settings=TINY)
-    with pytest.raises(GrassError, match="other folds"):
+    with pytest.raises(GrassError, match="different folds"):
         cross_validate(molecules, ["size"], out, 4, settings=TINY, resume=True)
     other = TINY | {"training.epochs": 4}
     with pytest.raises(GrassError, match="different settings"):
