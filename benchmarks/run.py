@@ -37,6 +37,12 @@ NAMES = {
     "compiled": "GRASS, torch.compile",
     "gps": "GPS (PyG, 10 layers, width 64)",
 }
+SHORT = {
+    "native": "fused",
+    "reference": "plain PyTorch",
+    "compiled": "torch.compile",
+    "gps": "GPS",
+}
 
 
 def run_script(name: str, *arguments: str) -> dict[str, Any]:
@@ -74,10 +80,12 @@ def table(found: dict[str, Any]) -> str:
                 f"{row['step_peak_mb']:,.0f} | {row['training_graphs_per_second']:,.1f} | "
                 f"{row['inference_graphs_per_second']:,.1f} |"
             )
-    lines += ["", "| shape | ratio | |", "|---|---|---|"]
+    lines += ["", "| shape | ratio | value |", "|---|---|---|"]
     for case, result in found["steps"].items():
         for what, value in result["ratios"].items():
             shown = f"{100 * value:.0f} %" if what.startswith("share") else f"{value:.1f}×"
+            for contestant, name in SHORT.items():
+                what = what.replace(contestant, name)
             lines.append(f"| {case} | {what} | {shown} |")
     lines += [
         "",

@@ -3,8 +3,8 @@
     python benchmarks/molecules/compare.py run --tables FOLDER --env FOLDER   # resumable; hours
     python benchmarks/molecules/compare.py report --tables FOLDER      # writes results/molecules
 
-Every method trains with its defaults on the same ready splits, on one thread. ``run`` skips what
-WORK already has, so it can be interrupted, and continued with more seeds or other methods.
+Every method trains with its defaults on the same predefined splits, on one thread. ``run`` skips
+what WORK already has, so it can be interrupted, and continued with more seeds or other methods.
 ``--env`` is the environment with the packages of requirements.txt; grass-gnn runs in the present
 one. Test rows are predicted once by each finished model and are used for nothing else.
 """

@@ -303,8 +303,8 @@ def _write_folds(out: Path, table: str, resume: bool) -> None:
             raise GrassError(f"{out} contains a cross-validation: use --resume or another --out.")
         if read_text(path) != table:
             raise GrassError(
-                f"The cross-validation in {out} has other folds: resume it with the same table, "
-                "--folds, --split and seeds, or use another --out."
+                f"The cross-validation in {out} has different folds: resume it with the same "
+                "table, --folds, --split and seeds, or use another --out."
             )
         return
     if resume:
@@ -317,5 +317,5 @@ def _finished(folder: Path, config: GRASSConfig) -> bool:
     if not (folder / "results.json").is_file():
         return False
     if load_model(folder, "cpu").config != config:
-        raise GrassError(f"{folder} was trained with other settings: use another --out.")
+        raise GrassError(f"{folder} was trained with different settings: use another --out.")
     return True

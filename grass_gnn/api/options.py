@@ -24,7 +24,7 @@ class PredictOptions:
             atoms in canonical order), so that they depend neither on the seed nor on other rows.
         max_atoms: Reject larger molecules.
         calibrated: Apply the calibration stored in the run folder, if there is one.
-        coverage: Share of true values that intervals are to contain, such as 0.9.
+        coverage: Share of true values that intervals should contain, such as 0.9.
         workers: Processes that parse SMILES, at least one; one per core by default.
         device: Device to run on, such as ``"cuda:1"``; that of the model by default.
         progress: Progress hook; by default a progress bar on a terminal.

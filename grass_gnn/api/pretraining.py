@@ -174,8 +174,8 @@ def _keep_plan(path: Path, plan: dict[str, Any], resume: bool) -> None:
     if resume and path.is_file():
         if read_json(path) != plan:
             raise GrassError(
-                f"The run in {path.parent} uses other molecules: resume it with the same lists, "
-                "--exclude, --molecules and --seed, or choose another --out."
+                f"The run in {path.parent} uses different molecules: resume it with the same "
+                "lists, --exclude, --molecules and --seed, or choose another --out."
             )
         return
     write_json(path, plan)

@@ -247,7 +247,7 @@ def open_study(
     for what, mine in identity.items():
         if study.user_attrs.get(what, mine) != mine:
             raise GrassError(
-                f"The study {name!r} was created with other {what}: "
+                f"The study {name!r} was created with different {what}: "
                 "use another --out, --storage or --study."
             )
         study.set_user_attr(what, mine)

@@ -42,7 +42,7 @@ def calibrate(
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Calibrate error bars and probabilities again; train does so at its end."""
+    """Calibrate error bars and probabilities again; train has already done so."""
     from grass_gnn.api.calibration import calibrate as calibrate_runs
     from grass_gnn.uncertainty.calibration import file_name
     from grass_gnn.uncertainty.ensembles import run_folders

@@ -239,7 +239,7 @@ def _show_benchmark(splits: dict[str, Any]) -> None:
         table.add_row(
             split,
             row["metric"],
-            f"{row['mean']:.4f} (s.d. {row['variance'] ** 0.5:.2g}, {row['rewirings']} rewirings)",
+            f"{row['mean']:.4f} (std {row['variance'] ** 0.5:.2g}, {row['rewirings']} rewirings)",
             f"{row['interval'][0]:.4f} to {row['interval'][1]:.4f}",
             f"{averaged[count]:.4f} (over {count})",
         )
@@ -254,7 +254,7 @@ def _show_own_data(splits: dict[str, Any], baseline: dict[str, float]) -> None:
     for split, row in splits.items():
         averaged = _averaged(row)
         cells = [f"{averaged[n]:.4f}" if n in averaged else "" for n in counts]
-        one = f"{row['mean']:.4f} (s.d. {row['variance'] ** 0.5:.2g})"
+        one = f"{row['mean']:.4f} (std {row['variance'] ** 0.5:.2g})"
         table.add_row(split, row["metric"], one, *cells)
     print_table(table)
     for split, row in splits.items():
@@ -307,7 +307,7 @@ def show_folds(found: dict[str, Any]) -> None:
         )
     table.add_section()
     table.add_row(
-        "mean ± s.d.", "", *(f"{_number(one['mean'])} ± {_number(one['std'])}" for one in scores)
+        "mean ± std", "", *(f"{_number(one['mean'])} ± {_number(one['std'])}" for one in scores)
     )
     table.add_row(
         "all rows", f"{sum(found['rows']):,}", *(_number(one["pooled"]) for one in scores)

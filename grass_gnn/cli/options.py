@@ -227,7 +227,7 @@ Baseline = Annotated[
     bool,
     typer.Option(
         "--baseline/--no-baseline",
-        help="With --no-forest: score a forest on the same test rows nevertheless.",
+        help="With --no-forest: still score a forest on the test rows, as a baseline.",
         rich_help_panel=TABLE,
     ),
 ]

@@ -74,4 +74,4 @@ def predict(
     for name, value in summary.scores.items():
         err.print(f"  {name} {value:.4f}")
     if summary.scores:
-        err.print("(train and evaluate draw other rewirings: scores differ by their spread.)")
+        err.print("(train and evaluate draw other rewirings, so their scores differ a little.)")

@@ -27,7 +27,7 @@ def report(
         typer.Option(
             "--out",
             "-o",
-            help="The page to write; RUN/report.html if not given.",
+            help="HTML file to write; RUN/report.html by default.",
             metavar="FILE",
             show_default=False,
         ),

@@ -46,7 +46,7 @@ def _limit(text: str, least: float) -> Any:
 def reproduce(
     experiment: Annotated[
         str | None,
-        typer.Argument(help="Table or figure of the paper; lists all of them by default."),
+        typer.Argument(help="Table or figure of the paper; without it, all are listed."),
     ] = None,
     seeds: Annotated[
         int, typer.Option(help="Number of runs per row, with seeds 0, 1, ….", min=1, metavar="N")
@@ -96,7 +96,7 @@ def reproduce(
     cluster: Annotated[
         str | None,
         typer.Option(
-            help="Run on a Ray cluster: its address, auto (the one of this machine), or local.",
+            help="Run on a Ray cluster: its address, auto (that of this machine), or local.",
             metavar="ADDRESS",
             rich_help_panel=MACHINES,
         ),

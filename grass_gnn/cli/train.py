@@ -95,7 +95,7 @@ def train(
         Path | None,
         typer.Option(
             help="Start from the weights of a finished run with at most as many layers; further "
-            "layers are inserted such that the output stays the same at first.",
+            "layers are inserted so that the output is unchanged at first.",
             metavar="RUN",
             rich_help_panel=BENCHMARK,
         ),

@@ -357,11 +357,11 @@ class TrainingConfig(Section):
     )
     final_learning_rate: PositiveFloat = Field(1e-7, description="Learning rate of the last step.")
     warmup: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.1, description="Fraction of the steps until the peak learning rate."
+        0.1, description="Fraction of the steps before the peak learning rate is reached."
     )
     hold: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0,
-        description="Fraction of the steps that keep the peak learning rate between warm-up and "
+        description="Fraction of the steps at the peak learning rate, between warm-up and "
         "decay. 0: decay right after the warm-up, as in the paper.",
     )
     betas: tuple[Probability, Probability] = Field(
@@ -425,8 +425,9 @@ class EvaluationConfig(Section):
     )
     every: Annotated[int, Field(ge=1)] = Field(
         1,
-        description="Epochs between validations. Each one collects norm statistics from 2,000 "
-        "training graphs or more (or all), which takes at most the forward pass of an epoch.",
+        description="Epochs between validations. Each validation first collects norm statistics "
+        "from at least 2,000 training graphs (or all), which takes at most as long as the forward "
+        "pass of an epoch.",
     )
     streamed_above: Annotated[int, Field(ge=0)] = Field(
         4_000_000,
@@ -434,7 +435,7 @@ class EvaluationConfig(Section):
         "evaluated in blocks of edges, which are kept in a temporary file (node tasks).",
     )
     block_edges: Annotated[int, Field(ge=1)] = Field(
-        1 << 15, description="Edges per block of such an evaluation, which bound its memory."
+        1 << 15, description="Edges per block of such an evaluation; bounds its memory."
     )
 
 
@@ -443,7 +444,7 @@ class GRASSConfig(Section):
 
     dataset: str | None = Field(None, description="Name of a benchmark; none for your own data.")
     split: Annotated[int, Field(ge=0)] = Field(
-        0, description="Number of the split, for node datasets with several."
+        0, description="Which split to use, for node datasets with several."
     )
     input: InputConfig = InputConfig()
     task: TaskConfig = TaskConfig()

@@ -359,7 +359,7 @@ def _stored(
     for part, columns in encoding.stored_columns.items():
         if columns and part in written and written[part].size(1) != columns:
             raise GrassError(
-                f"The transform that wrote {name!r} has other settings than the model: "
+                f"The transform that wrote {name!r} has different settings from the model: "
                 f"{part} has {written[part].size(1)} columns, but the model takes {columns}."
             )
     degrees = encoding.compute_degrees(graphs.edge_index, graphs.num_nodes, checked.weight)

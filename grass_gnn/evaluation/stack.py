@@ -126,7 +126,7 @@ class Stack:
         """
         task, forest = self.task, self.join(split)
         if len(forest.mean) != len(prediction.mean):
-            raise GrassError(f"The forest was scored on other {split} rows: train again.")
+            raise GrassError(f"The forest was scored on different {split} rows: train again.")
         members = {NETWORK: prediction.mean, FOREST: self.splits[split].mean}
         if split in self.process_splits:
             process = self.process_splits[split]

@@ -46,7 +46,7 @@ def start_from(model: GRASS, config: GRASSConfig) -> GRASS:
     """
     old, new = model.config.model.layers, config.model.layers
     if new < old:
-        raise GrassError(f"A model of {old} layers cannot start one of {new}: it has too many.")
+        raise GrassError(f"A model of {new} layers cannot start from one of {old}: it has more.")
     if {model.config.model.attention, config.model.attention} != {"grass"}:
         raise GrassError("Only models with GRASS's attention can be given more layers.")
     with only_shapes():

@@ -77,7 +77,7 @@ def score_table(grid: GridRecord, filling: Filling, cells: Sequence[Cell]) -> Re
         rows.append(row)
     if one_column:
         columns += ["Change in the paper", "Change measured"]
-    note = f"Measured with {grid.budget.describe()}. Mean ± s.d. over n seeds."
+    note = f"Measured with {grid.budget.describe()}. Mean ± std over n seeds."
     return ReportTable(
         f"{grid.experiment.name}-scores", grid.experiment.title, columns, rows, note, {base}
     )

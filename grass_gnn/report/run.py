@@ -285,13 +285,13 @@ def scores_table(report: RunReport) -> ReportTable:
             put(f"{report.metric}, {averaged}", split, value, scores.get("averaged_interval"))
         whose = ", network" if members else ""
         put(f"{report.metric}, one rewiring{whose}", split, scores["mean"], scores["interval"])
-        put(f"s.d. over rewirings{whose}", split, scores["variance"] ** 0.5)
+        put(f"std over rewirings{whose}", split, scores["variance"] ** 0.5)
         for metric, (score, interval) in metrics.items():
             if metric != report.task.metric and not members:
                 put(f"{METRICS[metric].title}, {averaged}", split, score, interval)
         if scores.get("spread_correlation") is not None:
             put(
-                "Rank correlation of |error| and s.d. over rewirings",
+                "Rank correlation of |error| and std over rewirings",
                 split,
                 scores["spread_correlation"],
             )

@@ -79,7 +79,7 @@ def _test_score(models: Sequence[TrainedModel]) -> str:
     values = [float(value) for value, _ in found]
     told = f"{METRICS[metric].title} {number(statistics.fmean(values))}"
     if len(values) > 1:
-        return f"{told} ± {number(statistics.stdev(values), 2)}, mean and s.d. of the single models"
+        return f"{told} ± {number(statistics.stdev(values), 2)}, mean and std of the single models"
     low, high = found[0][1]
     members = tests[0].get("members")
     how = name_members(members) if members else f"{count} rewirings"

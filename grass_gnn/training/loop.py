@@ -426,12 +426,12 @@ class TrainingLoop:
         config = GRASSConfig.from_dict(json.loads(state["config"]), "the checkpoint")
         for what, there, here in (
             ("seed", state["seed"], self.seed),
-            ("config", config, self._with_schedule_of(config)),
+            ("configuration", config, self._with_schedule_of(config)),
             ("data", state["data"], self.data.fingerprint.hash),
         ):
             if there != here:
                 raise GrassError(
-                    f"The checkpoint was made with another {what}: resume with the same {what}, "
+                    f"The {what} is not that of the checkpoint: resume with the same {what}, "
                     "or choose another --out."
                 )
         threads = torch.get_num_threads()

@@ -294,7 +294,7 @@ class SimilarityReference:
             raise GrassError(f"The file {path} is damaged: it contains no fingerprints.")
         rest = [name for name in tensors if name not in ("bits", "threshold")]
         if any(tensors[name].dim() != 1 or not tensors[name].is_floating_point() for name in rest):
-            raise GrassError(f"The file {path} is damaged: it holds no similarities.")
+            raise GrassError(f"The file {path} is damaged: it contains no similarities.")
         splits = {name: tensors[name].numpy() for name in rest}
         return cls(np.unpackbits(bits.numpy(), axis=1), threshold, splits)
 

@@ -111,7 +111,7 @@ class Ensemble:
     Args:
         models: The models; their run folders must be known.
         calibration: Calibration to apply to their predictions.
-        coverage: Share of errors that intervals are to contain; they need a calibration.
+        coverage: Share of true values that intervals should contain; they need a calibration.
     """
 
     def __init__(

@@ -126,10 +126,10 @@ def test_interrupted_folds_are_resumed_and_finished_ones_kept(
         load_models([out])
     with pytest.raises(GrassError, match="--resume"):
         cross_validate(molecules, ["size"], out, 3, settings=TINY)
-    with pytest.raises(GrassError, match="other folds"):
+    with pytest.raises(GrassError, match="different folds"):
         cross_validate(molecules, ["size"], out, 4, settings=TINY, resume=True)
     other = TINY | {"training.epochs": 4}
-    with pytest.raises(GrassError, match="other settings"):
+    with pytest.raises(GrassError, match="different settings"):
         cross_validate(molecules, ["size"], out, 3, settings=other, resume=True)
     again = cross_validate(molecules, ["size"], out, 3, settings=TINY, resume=True)
     assert trained == ["fold-1", "fold-2", "fold-2", "fold-3"]
@@ -152,7 +152,7 @@ def test_classes_have_equal_shares_and_a_table_is_printed(molecules, tmp_path, c
     out = tmp_path / "out"
     assert main([*arguments, "--out", str(out)]) == 0
     said = capsys.readouterr()
-    assert "mean ± s.d." in said.out and "auc" in said.out and "Fold 2 of 2" in said.err
+    assert "mean ± std" in said.out and "auc" in said.out and "Fold 2 of 2" in said.err
     rows = read_csv(out / "out_of_fold.csv")
     shares = [sum(row["large"] == "1" for row in rows if row["fold"] == fold) for fold in "12"]
     assert abs(shares[0] - shares[1]) <= 1

@@ -96,7 +96,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_bytes(molecules, tmp_path, mo
     assert str(tmp_path) not in (tmp_path / "whole" / "config.json").read_text().split("origin")[0]
 
     other = PretrainingSpec(500)
-    with pytest.raises(GrassError, match="other molecules"):
+    with pytest.raises(GrassError, match="different molecules"):
         pretrain([molecules / "list.smi"], tmp_path / "whole", other, RunOptions(3, resume=True))
 
 

@@ -159,9 +159,9 @@ def test_a_trial_that_falls_behind_is_ended(molecules, tmp_path):
 def test_invalid_studies_give_a_one_sentence_error(molecules, tmp_path, monkeypatch):
     quick(monkeypatch)
     tune(molecules, ["size"], tmp_path / "a", trials=1, settings=FIXED)
-    with pytest.raises(GrassError, match="other data"):
+    with pytest.raises(GrassError, match="different data"):
         tune(molecules, ["large"], tmp_path / "a", trials=2, settings=FIXED)
-    with pytest.raises(GrassError, match="other settings"):
+    with pytest.raises(GrassError, match="different settings"):
         tune(molecules, ["size"], tmp_path / "a", trials=2, settings=SEARCHED)
     (tmp_path / "no.db").write_text("nothing " * 1000)
     for storage in (tmp_path / "no.db", "nosuch://host/base"):

@@ -194,7 +194,7 @@ def test_encodings_of_other_settings_are_refused() -> None:
         ("laplacian", AddLaplacianPE(3)),
     ):
         config = CONFIG.override({"encoding.kind": kind})
-        with pytest.raises(GrassError, match="other settings"):
+        with pytest.raises(GrassError, match="different settings"):
             batch_from_data(transform(graph.clone()), config)
     rewired = AddRandomRegularEdges(2)(AddRRWP(5)(graph.clone()))
     with pytest.raises(GrassError, match="columns"):

@@ -76,7 +76,7 @@ def test_models_share_no_weights():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(GrassError, match="3 layers cannot start one of 2"):
+    with pytest.raises(GrassError, match="2 layers cannot start from one of 3"):
         deepen(trained(), 2)
     with pytest.raises(GrassError, match="GRASS's attention"):
         deepen(trained(model__attention="gat"), 5)

@@ -72,7 +72,7 @@ def test_infinite_classes_and_a_single_number_for_many_edges() -> None:
 
 def test_graphs_with_different_masks_are_refused() -> None:
     config = GRASSConfig().override({"input.nodes.kind": "continuous", "input.nodes.sizes": [1]})
-    with pytest.raises(GrassError, match="Graph 1 has other masks than graph 0"):
+    with pytest.raises(GrassError, match="Graph 1 has different masks from graph 0"):
         pack([small(train_mask=torch.tensor([True])), small()], config)
 
 

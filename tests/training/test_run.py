@@ -169,9 +169,9 @@ def test_resuming_with_something_else_is_refused(reference, tmp_path):
     run, chosen, data = reference
     with pytest.raises(GrassError, match="--resume, or another --out"):
         train(chosen, data, run.folder, RunOptions(seed=3))
-    with pytest.raises(GrassError, match="another seed"):
+    with pytest.raises(GrassError, match="seed is not that"):
         train(chosen, data, run.folder, RunOptions(seed=9, resume=True))
-    with pytest.raises(GrassError, match="another config"):
+    with pytest.raises(GrassError, match="configuration is not that"):
         train(config(model__layers=3), data, run.folder, RunOptions(seed=3, resume=True))
     with pytest.raises(GrassError, match="no run to resume"):
         train(chosen, data, tmp_path / "nowhere", RunOptions(resume=True))
@@ -192,7 +192,7 @@ def test_a_run_can_be_made_longer_until_its_learning_rate_decays(tmp_path):
             assert weights(folder) == weights(expected.folder)
             assert GRASSConfig.from_toml(folder / "config.toml") == long
         else:
-            with pytest.raises(GrassError, match="another config"):
+            with pytest.raises(GrassError, match="configuration is not that"):
                 train(long, data, folder, RunOptions(seed=3, resume=True))
             assert GRASSConfig.from_toml(folder / "config.toml") == short
 

@@ -13,7 +13,7 @@ from tools.website.markdown_text import table
 INTRODUCTION = """\
 # Settings
 
-Every setting has a dotted name and a default for your own data, and is validated. Commands accept
+Every setting has a dotted name and a default, and is validated. Commands accept
 `--set NAME=VALUE`, repeatedly, or a file:
 
 ```toml
@@ -35,15 +35,16 @@ config = GRASSConfig.preset("zinc", **{"model.layers": 12})
 config = config.override({"training.epochs": 50})
 ```
 
-For tables of molecules and your own graphs, `train` and `fit` choose depth, epochs, batch size and
-encoding by the size of the data. The chosen settings are in `config.toml` in the run folder, and
+For tables of molecules and your own graphs, `train` and `fit` use other defaults, most of which
+depend on the size of the data: depth, encoding, number of added edges, learning rate, batch size,
+epochs and patience. The chosen settings are in `config.toml` in the run folder, and
 `grass-gnn info FILE` shows them.
 """
 PRESETS = """\
 ## Presets
 
-The ten configurations of the paper, and a few more. `grass-gnn info NAME` shows all settings and
-the number of parameters.
+The ten configurations of the paper, and a few more; k is `encoding.steps`, r is `rewiring.degree`.
+`grass-gnn info NAME` shows all settings and the number of parameters.
 """
 TYPES = {int: "whole number", float: "number", bool: "`true`, `false`", str: "text"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -85,7 +86,7 @@ def _presets() -> str:
         encoding = f"{one.encoding.kind}, {one.encoding.steps}"
         sizes = (one.model.layers, one.model.dim, one.rewiring.degree, one.training.epochs)
         rows.append([f"`{name}`", task, encoding, *map(str, sizes)])
-    return table(["preset", "task", "encoding", "layers", "width", "added edges r", "epochs"], rows)
+    return table(["preset", "task", "encoding, k", "layers", "width", "r", "epochs"], rows)
 
 
 def _is_section(field: FieldInfo) -> bool:

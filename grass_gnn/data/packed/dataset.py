@@ -262,7 +262,7 @@ def packed_rows(
         ]
         for number, graph in enumerate(shard, first):
             if graph.masks.keys() != shard[0].masks.keys():
-                raise GrassError(f"Graph {number} has other masks than graph {first}.")
+                raise GrassError(f"Graph {number} has different masks from graph {first}.")
         yield 0 if encoding.spectral else len(shard), _shard_rows(shard, encoding)
         if encoding.spectral:
             for rows in encode_spectra(shard, encoding, workers, first, keep, progress):

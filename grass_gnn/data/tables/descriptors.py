@@ -104,7 +104,7 @@ def useful_columns(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def fill_columns(columns: np.ndarray, chosen: np.ndarray, median: np.ndarray) -> np.ndarray:
     """Some of all columns [M, columns], with medians where they are not defined [M, chosen]."""
     if chosen.max(initial=-1) >= columns.shape[1]:
-        raise GrassError("The forest belongs to another run: it has other columns.")
+        raise GrassError("The forest belongs to another run: its columns differ.")
     largest = float(np.finfo(np.float32).max)
     found = np.clip(columns[:, chosen], -largest, largest)
     return np.where(np.isnan(found), median, found).astype(np.float32)

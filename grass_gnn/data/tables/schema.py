@@ -177,7 +177,7 @@ def _check_repeated(name: str, cells: Sequence[str], classes: Sequence[str]) -> 
     example = shorten(cells[0])
     if 2 * sum(bool(_NUMBER_AND_UNIT.fullmatch(cell)) for cell in cells) > len(cells):
         raise DataError(
-            f"The target {name!r} holds numbers with text, such as {example}: keep the numbers "
+            f"The target {name!r} contains numbers with text, such as {example}: keep the numbers "
             "only, and leave out rows that have a bound instead of a value."
         )
     raise DataError(

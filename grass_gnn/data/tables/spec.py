@@ -36,8 +36,8 @@ class TableSpec:
         task: ``"regression"``, ``"binary"``, ``"classification"`` or ``"multilabel"``; inferred
             from the targets by default.
         features: Atom and bond features: ``"ogb-cip"``, ``"ogb"`` or ``"zinc"``.
-        descriptors: Numeric columns that are passed to the head along with the graph; ``"rdkit"``
-            stands for RDKit's 2D descriptors, which are computed.
+        descriptors: Numeric columns to pass to the head along with the graph; ``"rdkit"`` stands
+            for RDKit's 2D descriptors, which are then computed.
         bad_rows: What to do with unusable rows: ``"skip"`` or ``"fail"``.
         forest: Average the network with a forest and a Gaussian process on fingerprints and
             descriptors; False: predict with the network alone.
