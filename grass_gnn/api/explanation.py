@@ -19,8 +19,8 @@ from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.attribution import Attribution
-from grass_gnn.evaluation.explain import (
-    Explanation,
+from grass_gnn.evaluation.explain import Explanation
+from grass_gnn.evaluation.pictures import (
     common_scale,
     draw_contributions,
     draw_molecule,

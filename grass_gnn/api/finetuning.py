@@ -21,7 +21,7 @@ from grass_gnn.api.fitting import (
 from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data.packed.prepare import PreparedData
-from grass_gnn.data.tables.dataset import read_tables
+from grass_gnn.data.tables.dataset import TableData, read_tables
 from grass_gnn.data.tables.files import is_table, open_table
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.data.tables.spec import TableSpec
@@ -100,6 +100,14 @@ class Pretrained:
         rate = self.source.config.training.learning_rate / (1 if self.freeze else RATE_DIVISOR)
         config = self.source.config.override({**chosen, "training.learning_rate": rate})
         return choose_config(graphs, features, task, config, settings)
+
+    def choose_table_config(
+        self, data: TableData, settings: Mapping[str, Any] | None = None
+    ) -> GRASSConfig:
+        """:meth:`choose_config` for a table."""
+        columns = {"descriptors": data.schema.num_descriptors}
+        features = self.source.config.input.model_copy(update=columns)
+        return self.choose_config(data.splits["train"], features, data.task, settings)
 
     def build(self, config: GRASSConfig, data: PreparedData, seed: int) -> GRASS:
         """Build a model with the source's layers and a new head.
@@ -295,10 +303,7 @@ def finetune_table(
         data = read_tables(path, replace(spec, features=schema.features), options.seed)
     for sentence in data.summary:
         logger.info(sentence)
-    features = pretrained.source.config.input.model_copy(
-        update={"descriptors": data.schema.num_descriptors}
-    )
-    config = pretrained.choose_config(data.splits["train"], features, data.task, settings)
+    config = pretrained.choose_table_config(data, settings)
     logger.info(pretrained.describe(config))
     return train_table(data, config, out, path, options, pretrained, spec)
 

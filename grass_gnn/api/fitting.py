@@ -177,10 +177,8 @@ def choose_start(
         found = default_start(data.schema.features, settings or {})
     if found is None:
         return choose_table_config(data, config, settings), None
-    columns = {"descriptors": data.schema.num_descriptors}
-    inputs = found.source.config.input.model_copy(update=columns)
     logger.info("Starting from the pretrained model; --from-scratch trains without it.")
-    return found.choose_config(data.splits["train"], inputs, data.task, settings), found
+    return found.choose_table_config(data, settings), found
 
 
 def fit_graphs(

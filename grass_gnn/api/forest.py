@@ -132,32 +132,22 @@ def fit_forest(
     task, rows = make_task(data.task), _Rows(data)
     val, test = rows.of("val"), rows.of("test")
     places = rows.of("train") + val
-    most = _MOST_LABELS if task.predicts_probabilities else _MOST_NUMBERS
-    most = max(most // task.target_columns, _FEW)
-    chosen = sorted(np.random.default_rng(seed).permutation(len(places))[:most])
-    train = [places[place] for place in chosen]
+    train = _draw(places, task, seed)
     inputs = rows.inputs([*train, *val, *test], workers)  # [rows, columns]
     own, held, asked = np.split(inputs, [len(train), len(train) + len(val)])
-    targets = rows.truth(train)
-    forest, drawn = _fit(task, own, targets, seed)
-    # A tree does not predict the rows that it was fitted to. The last place is that of validation
-    # rows that were not drawn for the forest.
-    used = np.zeros((len(drawn), len(train) + 1), dtype=bool)
-    for tree, numbers in enumerate(drawn):
-        used[tree, list(numbers)] = True
+    forest, drawn = _fit(task, own, rows.truth(train), seed)
+    used = _used_rows(drawn, len(train))
     place = {row: number for number, row in enumerate(train)}
     known = [place.get(row, -1) for row in val]
     splits = {
         "val": bounded(forest.predict(held, task.outputs, used[:, known]), task),
         "test": bounded(forest.predict(asked, task.outputs), task),
     }
-    truth = task.as_targets(torch.from_numpy(rows.truth(test)))
-    scores = {name: task.score(splits["test"].mean, truth, name) for name in task.metrics}
     baseline = Baseline(
         rows.describe,
         len(train),
         len(places),
-        {name: value for name, value in scores.items() if not math.isnan(value)},
+        _known_scores(task, splits["test"], rows.truth(test)),
         round(time.process_time() - started, 2),
     )
     fitted = FittedForest(forest, list(rows.names), len(rows.columns[0]), splits, baseline)
@@ -168,15 +158,63 @@ def fit_forest(
     first = [number for number in shuffled if rows.splits[train[number]] == "train"]
     first = first[: MOST_PROCESS_ROWS - len(val)]
     columns = np.concatenate([own[first], held])
-    values = np.concatenate([targets[first], rows.truth(val)])
-    found, ahead = fit_process(columns, values, len(val), task)
-    if not found.fitted:
+    targets = rows.truth([*(train[number] for number in first), *val])
+    return _with_process(fitted, task, columns, targets, used[:, [*first, *known]], asked)
+
+
+def _draw(places: Sequence[int], task: Task, seed: int) -> list[int]:
+    """The rows that the forest is fitted to: all of them, or as many as take about a minute."""
+    most = _MOST_LABELS if task.predicts_probabilities else _MOST_NUMBERS
+    most = max(most // task.target_columns, _FEW)
+    chosen = sorted(np.random.default_rng(seed).permutation(len(places))[:most])
+    return [places[place] for place in chosen]
+
+
+def _used_rows(drawn: Sequence[set[int]], rows: int) -> np.ndarray:
+    """Which rows each tree was fitted to [trees, rows + 1], and hence does not predict.
+
+    The last place is that of validation rows that were not drawn for the forest.
+    """
+    used = np.zeros((len(drawn), rows + 1), dtype=bool)
+    for tree, numbers in enumerate(drawn):
+        used[tree, list(numbers)] = True
+    return used
+
+
+def _known_scores(task: Task, found: ForestPrediction, targets: np.ndarray) -> dict[str, float]:
+    """Each metric of the task, unless it is undefined on these rows."""
+    truth = task.as_targets(torch.from_numpy(targets))
+    scores = {name: task.score(found.mean, truth, name) for name in task.metrics}
+    return {name: value for name, value in scores.items() if not math.isnan(value)}
+
+
+def _with_process(
+    fitted: FittedForest,
+    task: Task,
+    columns: np.ndarray,
+    targets: np.ndarray,
+    used: np.ndarray,
+    asked: np.ndarray,
+) -> FittedForest:
+    """The forest with a Gaussian process, if one can be fitted, and its share in their average.
+
+    Args:
+        fitted: The forest.
+        task: The task.
+        columns: Columns of the rows of the process [rows, columns]; validation rows come last.
+        targets: Their targets [rows, targets].
+        used: Which of these rows each tree was fitted to [trees, rows].
+        asked: Columns of the test rows.
+    """
+    held = len(fitted.splits["val"].mean)
+    process, ahead = fit_process(columns, targets, held, task)
+    if not process.fitted:
         return fitted
-    trees = bounded(forest.predict(columns, task.outputs, used[:, [*first, *known]]), task)
-    shares = fit_shares(ahead.mean, trees.mean, task.as_targets(torch.from_numpy(values)), task)
-    on_val = Prediction(*(part[len(first) :] for part in ahead))
-    predictions = {"val": on_val, "test": found.predict(asked, task)}
-    return replace(fitted, process=found, process_splits=predictions, process_shares=shares)
+    trees = bounded(fitted.forest.predict(columns, task.outputs, used), task)
+    shares = fit_shares(ahead.mean, trees.mean, task.as_targets(torch.from_numpy(targets)), task)
+    on_val = Prediction(*(part[len(columns) - held :] for part in ahead))
+    predictions = {"val": on_val, "test": process.predict(asked, task)}
+    return replace(fitted, process=process, process_splits=predictions, process_shares=shares)
 
 
 class _Rows:

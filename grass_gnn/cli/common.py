@@ -98,6 +98,7 @@ class Group(_Plain, TyperGroup):
 
 if TYPE_CHECKING:
     from grass_gnn.config import GRASSConfig
+    from grass_gnn.training.run import Run
 
 out = console()
 err = console(stderr=True)
@@ -189,6 +190,24 @@ def parse_sizes(text: str | None) -> tuple[int, int, int] | None:
 
 
 _SHOWN = (4, 16)  # numbers of averaged rewirings to show, besides the largest
+
+
+def show_run(run: Run, as_json: bool, following: str = "", note: str = "") -> None:
+    """Print the results of a finished run, where it is, and what to do next.
+
+    Args:
+        run: The run.
+        as_json: Print only the results, as JSON.
+        following: The command to run next, in which ``RUN`` stands for the run folder.
+        note: Printed instead if there is no such command.
+    """
+    if as_json:
+        print_json(run.results)
+        return
+    show_results(run.results)
+    command = following.replace("RUN", str(run.folder))
+    hint = f"Next: grass-gnn {command}" if command else note
+    out.print(f"Everything is in [bold]{run.folder}[/]. {hint}")
 
 
 def show_results(results: dict[str, Any]) -> None:

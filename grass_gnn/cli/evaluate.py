@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from grass_gnn.cli.common import examples, print_json
+from grass_gnn.cli.common import examples, print_json, show_results
 from grass_gnn.cli.options import REWIRING, Deterministic, Device, Json, Run
 
 EXAMPLES = examples(
@@ -54,7 +54,6 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Score a trained model over many rewirings."""
-    from grass_gnn.cli.common import show_results
     from grass_gnn.evaluation.run import evaluate_run
 
     results = evaluate_run(run, data, split, rewirings, seed, deterministic, workers, device)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from grass_gnn.cli.common import examples, out, parse_settings, print_json
+from grass_gnn.cli.common import examples, parse_settings, show_run
 from grass_gnn.cli.options import (
     TABLE,
     TRAINING,
@@ -17,6 +17,7 @@ from grass_gnn.cli.options import (
     Fields,
     Forest,
     Molecules,
+    OneProcessOptions,
     ResultsAsJson,
     Run,
     expand_options,
@@ -24,7 +25,6 @@ from grass_gnn.cli.options import (
     settings_option,
 )
 from grass_gnn.data.tables.spec import TableSpec
-from grass_gnn.training.options import RunOptions
 
 EXAMPLES = examples(
     "grass-gnn finetune runs/logS own.csv --target pKa",
@@ -46,9 +46,7 @@ def finetune(
             help=(("smiles", "Column of SMILES; that of RUN by default, or found by its name."),),
         ),
     ],
-    options: Annotated[
-        RunOptions, Fields(TRAINING, only=option_fields(RunOptions, but=("devices", "nodes")))
-    ],
+    options: OneProcessOptions,
     freeze: Annotated[
         bool,
         typer.Option(
@@ -76,7 +74,6 @@ def finetune(
     learning rate; with --freeze, only the new head is trained.
     """
     from grass_gnn.api.finetuning import Pretrained, finetune_table
-    from grass_gnn.cli.common import show_results
     from grass_gnn.evaluation.trained import load_model
 
     name = f"{molecules.name.split('.')[0]}-from-{run.resolve().name}"
@@ -88,11 +85,4 @@ def finetune(
         options,
         settings=parse_settings(settings or [], epochs),
     )
-    if json:
-        print_json(finished.results)
-        return
-    show_results(finished.results)
-    out.print(
-        f"Everything is in [bold]{finished.folder}[/]. "
-        f"Next: grass-gnn predict {finished.folder} new.csv -o out.csv"
-    )
+    show_run(finished, json, "predict RUN new.csv -o out.csv")

@@ -18,7 +18,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from grass_gnn.api.options import PredictOptions, SearchOptions
-from grass_gnn.data.tables.spec import TableSpec
+from grass_gnn.cli.common import parse_names
+from grass_gnn.data.tables.spec import TableSpec, parse_shares
 from grass_gnn.errors import GrassError
 from grass_gnn.training.options import RunOptions
 
@@ -149,13 +150,9 @@ def _shown(kind: Any, default: Any) -> tuple[Any, str, Any]:
 
 def _parse(kind: Any, value: Any) -> Any:
     """Parse the value of a field from the command line."""
-    from grass_gnn.cli.common import parse_names
-
     if get_origin(kind) is not tuple:
         return value
     if get_args(kind)[0] is float:
-        from grass_gnn.data.tables.spec import parse_shares
-
         return tuple(parse_shares(value))
     return tuple(parse_names(value))
 
@@ -208,6 +205,9 @@ Molecules = Annotated[
 # Dataclasses whose fields are options.
 Table = Annotated[TableSpec, Fields(TABLE)]
 Options = Annotated[RunOptions, Fields(TRAINING)]
+OneProcessOptions = Annotated[
+    RunOptions, Fields(TRAINING, only=option_fields(RunOptions, but=("devices", "nodes")))
+]
 Search = Annotated[SearchOptions, Fields(SEARCH, only=("trials", "minutes", "storage", "study"))]
 Prediction = Annotated[
     PredictOptions, Fields(only=("smiles", "rewirings", "deterministic", "seed", "device"))

@@ -7,18 +7,15 @@ from typing import Annotated
 
 import typer
 
-from grass_gnn.cli.common import examples, out, parse_settings, print_json
+from grass_gnn.cli.common import examples, parse_settings, show_run
 from grass_gnn.cli.options import (
     TABLE,
-    TRAINING,
     Epochs,
-    Fields,
+    OneProcessOptions,
     ResultsAsJson,
     Settings,
     expand_options,
-    option_fields,
 )
-from grass_gnn.training.options import RunOptions
 
 EXAMPLES = examples(
     "grass-gnn pretrain molecules.smi -o runs/pretrained",
@@ -38,9 +35,7 @@ def pretrain(
             show_default=False,
         ),
     ],
-    options: Annotated[
-        RunOptions, Fields(TRAINING, only=option_fields(RunOptions, but=("devices", "nodes")))
-    ],
+    options: OneProcessOptions,
     folder: Annotated[
         Path, typer.Option("--out", "-o", help="Run folder.", metavar="FOLDER", show_default=False)
     ],
@@ -90,16 +85,8 @@ def pretrain(
     """
     from grass_gnn.api.pretraining import PretrainingSpec
     from grass_gnn.api.pretraining import pretrain as pretrain_model
-    from grass_gnn.cli.results import show_results
 
     spec = PretrainingSpec(molecules, tuple(map(str, exclude or [])), smiles, fragments)
     changes = parse_settings(settings or [], epochs)
     run = pretrain_model(list(lists), folder, spec, options, settings=changes)
-    if json:
-        print_json(run.results)
-        return
-    show_results(run.results)
-    out.print(
-        f"Everything is in [bold]{run.folder}[/]. "
-        f"Next: grass-gnn finetune {run.folder} molecules.csv --target NAME"
-    )
+    show_run(run, json, "finetune RUN molecules.csv --target NAME")

@@ -16,6 +16,8 @@ from grass_gnn.cli.common import (
     parse_sizes,
     print_json,
     read_config,
+    show_folds,
+    show_run,
 )
 from grass_gnn.cli.options import (
     BENCHMARK,
@@ -38,7 +40,6 @@ from grass_gnn.data.tables.spec import TableSpec
 
 if TYPE_CHECKING:
     from grass_gnn.api.cross_validation import CrossValidation
-    from grass_gnn.training.run import Run
 
 EXAMPLES = examples(
     "grass-gnn train solubility",
@@ -147,39 +148,25 @@ def train(
         if folds is not None:
             _show_folds(cross_validate(path, spec, folder, folds, options, **given), folder, json)
             return
-        _show(
+        show_run(
             fit_table(path, spec, folder, options, **given), json, "predict RUN new.csv -o out.csv"
         )
     elif on_graphs:
         own = GraphSpec(task=table.task, shares=table.shares, split_seed=table.split_seed)
         graphs = read_graphs(source)
         run = fit_graphs(graphs, own, folder, options, config=config_file(config), settings=changes)
-        _show(run, json, "evaluate RUN")
+        show_run(run, json, "evaluate RUN")
     else:
         chosen = read_config(source, settings or [], epochs)
         prepared = prepare_benchmark(chosen, data, parse_sizes(generate), options.seed)
         run = train_from(start_from, chosen, prepared, folder, options)
         if chosen.model.architecture != "grass":
-            _show(run, json, note="Baselines keep their scores and predictions, but no weights.")
+            show_run(run, json, note="Baselines keep their scores and predictions, but no weights.")
             return
-        _show(run, json, "evaluate RUN")
-
-
-def _show(run: Run, json: bool, following: str = "", note: str = "") -> None:
-    from grass_gnn.cli.common import show_results
-
-    if json:
-        print_json(run.results)
-        return
-    show_results(run.results)
-    command = following.replace("RUN", str(run.folder))
-    hint = f"Next: grass-gnn {command}" if command else note
-    out.print(f"Everything is in [bold]{run.folder}[/]. {hint}")
+        show_run(run, json, "evaluate RUN")
 
 
 def _show_folds(found: CrossValidation, folder: Path, json: bool) -> None:
-    from grass_gnn.cli.common import show_folds
-
     if json:
         print_json(found.to_dict())
         return

@@ -250,6 +250,34 @@ class Encoding(ABC):
         return None
 
 
+class TwoSidedEncoding(Encoding):
+    """An encoding with k columns for nodes and 2k for pairs, such as P_ij ‖ P_ji or v_i ‖ v_j.
+
+    Args:
+        k: Number of columns of a node.
+        degrees: Degrees appended to the encoding of nodes.
+    """
+
+    def __init__(self, k: int, degrees: Degrees = "none") -> None:
+        super().__init__(degrees)
+        self.k = k
+
+    @classmethod
+    def from_config(cls, config: EncodingConfig) -> Self:
+        """The encoding with the settings of a configuration."""
+        return cls(config.steps, config.degrees)
+
+    @property
+    def own_columns(self) -> int:
+        """k for each node."""
+        return self.k
+
+    @property
+    def pair_columns(self) -> int:
+        """2k: the second half of (i, j) is the first half of (j, i)."""
+        return 2 * self.k
+
+
 class NoEncoding(Encoding):
     """No encoding other than degrees."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,8 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
-from grass_gnn.config import EncodingConfig
-from grass_gnn.encoding.base import Degrees, Encoding, Row, Structure
+from grass_gnn.encoding.base import Encoding, Row, Structure, TwoSidedEncoding
 from grass_gnn.encoding.eigen import (
     Array,
     SparseMatrix,
@@ -117,7 +116,7 @@ def _eigenvectors(matrix: SparseMatrix, k: int) -> Array:
     return vectors[:, np.argsort(-values, kind="stable")[:count]]
 
 
-class LaplacianPE(Encoding):
+class LaplacianPE(TwoSidedEncoding):
     """Laplacian eigenvectors: nodes v_i [N, k], pairs v_i ‖ v_j [M, 2k].
 
     Args:
@@ -128,25 +127,6 @@ class LaplacianPE(Encoding):
     stored_rows: ClassVar[Mapping[str, Row]] = {"laplacian": "node"}
     spectral = True
     attr_name = "laplacian_pe"
-
-    def __init__(self, k: int, degrees: Degrees = "none") -> None:
-        super().__init__(degrees)
-        self.k = k
-
-    @classmethod
-    def from_config(cls, config: EncodingConfig) -> Self:
-        """The encoding with the settings of a configuration."""
-        return cls(config.steps, config.degrees)
-
-    @property
-    def own_columns(self) -> int:
-        """v_i of each of k eigenvectors."""
-        return self.k
-
-    @property
-    def pair_columns(self) -> int:
-        """v_i ‖ v_j of each of k eigenvectors."""
-        return 2 * self.k
 
     def _own_stored_columns(self) -> dict[str, int]:
         return {"laplacian": self.k}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from grass_gnn.config import EncodingConfig
-from grass_gnn.encoding.base import Degrees, Encoding, Row, Structure
+from grass_gnn.encoding.base import Encoding, Row, Structure, TwoSidedEncoding
 from grass_gnn.ops import build
 from grass_gnn.validation import (
     check_graph,
@@ -229,7 +228,7 @@ def rrwp_pairs(
     return walk_probabilities(pairs, edge_index, transition, graph_ptr, k, both=True)
 
 
-class RRWP(Encoding):
+class RRWP(TwoSidedEncoding):
     """Relative random walk probabilities: nodes P_ii [N, k], pairs P_ij ‖ P_ji [M, 2k].
 
     Only the transition probabilities of the edges are stored; the walks of just the pairs of a
@@ -243,25 +242,6 @@ class RRWP(Encoding):
     stored_rows: ClassVar[Mapping[str, Row]] = {"transition": "edge"}
     local = False  # a walk between two nodes may visit the whole graph
     attr_name = "rrwp"
-
-    def __init__(self, k: int, degrees: Degrees = "none") -> None:
-        super().__init__(degrees)
-        self.k = k
-
-    @classmethod
-    def from_config(cls, config: EncodingConfig) -> Self:
-        """The encoding with the settings of a configuration."""
-        return cls(config.steps, config.degrees)
-
-    @property
-    def own_columns(self) -> int:
-        """P_ii after 1, …, k steps."""
-        return self.k
-
-    @property
-    def pair_columns(self) -> int:
-        """P_ij ‖ P_ji after 1, …, k steps."""
-        return 2 * self.k
 
     def _own_stored_columns(self) -> dict[str, int]:
         return {"transition": 0}

@@ -19,9 +19,10 @@ before it, to which this function and the share of the process in an average wit
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -226,34 +227,16 @@ def fit_process(
     for place in range(outputs):
         report_progress("Fitting the Gaussian process", place + 1, outputs)
         at = torch.from_numpy(np.flatnonzero(~np.isnan(truth[:, place])))
-        trained = int((at < first).sum())
         y = torch.from_numpy(truth[at.numpy(), place])
-        shift, spread = float(y[:trained].mean()), float(y[:trained].std(correction=0))
-        if trained < _FEWEST or not spread > 1e-12 * abs(shift):
+        trained = int((at < first).sum())
+        found = _fit_output(y, trained, _among(at, distance, similarity), most, task)
+        if found is None:
             continue
-        y = (y - shift) / spread
-        parts = _among(at, distance, similarity)
-        some = slice(0, min(trained, most))
-        parameters = _tune(parts[0][some, some], parts[1][some, some], y[some])
-        factor = _factor(parameters, *parts)
-        solved = torch.linalg.solve_triangular(factor, y[:, None], upper=False)  # L⁻¹ y
-        alpha = torch.linalg.solve_triangular(factor.T, solved, upper=True)
-        # Each row predicted by those before it; below the training rows, by these alone.
-        value, variance = y - factor.diagonal() * solved[:, 0], factor.diagonal().square()
-        value[trained:] = (factor[trained:, :trained] @ solved[:trained])[:, 0]
-        variance[trained:] = factor[trained:, trained:].square().sum(dim=1)
-        late = slice(trained // 2, None)
-        slope, offset = 1.0, 0.0
-        if task.predicts_probabilities:
-            slope, offset = _logistic(value[late].numpy(), (y[late] > y.min()).numpy())
-            mean[at[late], place] = torch.sigmoid(slope * value[late] + offset)
-            std[at[late], place] = 0.0
-        else:
-            mean[at[late], place] = value[late] * spread + shift
-            std[at[late], place] = variance[late].sqrt() * spread
+        late = at[trained // 2 :]
+        mean[late, place], std[late, place] = found.mean, found.std
         known[at.numpy(), place] = True
-        weights[at.numpy(), place] = alpha[:, 0].numpy()
-        kernel[place], output[place] = parameters.numpy(), (shift, spread, slope, offset)
+        weights[at.numpy(), place] = found.weights.numpy()
+        kernel[place], output[place] = found.parameters.numpy(), found.output
     process = GaussianProcess(
         columns=chosen,
         median=median,
@@ -268,6 +251,51 @@ def fit_process(
         output=output,
     )
     return process, Prediction(_normalised(mean, task), std)
+
+
+class _FittedOutput(NamedTuple):
+    """The process of one output over the n rows where its target is known."""
+
+    weights: Tensor  # [n] of the rows in a prediction
+    parameters: Tensor  # of the kernel
+    output: tuple[float, ...]  # mean and std of the targets, slope and offset of the logit
+    mean: Tensor  # [n − trained // 2] of the second half of the training rows and of all others
+    std: Tensor  # of the same rows
+
+
+def _fit_output(
+    y: Tensor, trained: int, parts: Sequence[Tensor], most: int, task: Task
+) -> _FittedOutput | None:
+    """Fit the process of one output, unless there are too few rows or all targets are equal.
+
+    Args:
+        y: Targets [n].
+        trained: Number of training rows, which come first.
+        parts: Distances and similarities of the rows [n, n].
+        most: Number of rows to tune the kernel on.
+        task: The task.
+    """
+    shift, spread = float(y[:trained].mean()), float(y[:trained].std(correction=0))
+    if trained < _FEWEST or not spread > 1e-12 * abs(shift):
+        return None
+    y = (y - shift) / spread
+    some = slice(0, min(trained, most))
+    parameters = _tune(parts[0][some, some], parts[1][some, some], y[some])
+    factor = _factor(parameters, *parts)
+    solved = torch.linalg.solve_triangular(factor, y[:, None], upper=False)  # L⁻¹ y
+    alpha = torch.linalg.solve_triangular(factor.T, solved, upper=True)
+    # Each row predicted by those before it; below the training rows, by these alone.
+    value, variance = y - factor.diagonal() * solved[:, 0], factor.diagonal().square()
+    value[trained:] = (factor[trained:, :trained] @ solved[:trained])[:, 0]
+    variance[trained:] = factor[trained:, trained:].square().sum(dim=1)
+    value, variance, late = value[trained // 2 :], variance[trained // 2 :], y[trained // 2 :]
+    if not task.predicts_probabilities:
+        mean, std = value * spread + shift, variance.sqrt() * spread
+        return _FittedOutput(alpha[:, 0], parameters, (shift, spread, 1.0, 0.0), mean, std)
+    slope, offset = _logistic(value.numpy(), (late > y.min()).numpy())
+    mean = torch.sigmoid(slope * value + offset)
+    scales = shift, spread, slope, offset
+    return _FittedOutput(alpha[:, 0], parameters, scales, mean, torch.zeros_like(mean))
 
 
 # --- Inputs and covariances ----------------------------------------------------------------------

@@ -16,7 +16,7 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data.tables.molecules import MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.explain import plain_molecule_svg
+from grass_gnn.evaluation.pictures import plain_molecule_svg
 from grass_gnn.evaluation.predictions import SavedPredictions
 from grass_gnn.evaluation.stack import name_members
 from grass_gnn.experiments.measured import RunRecord

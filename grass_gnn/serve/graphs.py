@@ -16,7 +16,8 @@ from torch import Tensor
 
 from grass_gnn.data.packed.dataset import PackedDataset
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.explain import Explanation, explain_packed, graph_figure, layout
+from grass_gnn.evaluation.explain import Explanation, explain_packed
+from grass_gnn.evaluation.pictures import graph_figure, layout
 from grass_gnn.evaluation.trained import TrainedModel, find_data
 from grass_gnn.progress import Progress, silent
 from grass_gnn.report.svg import COLORS

@@ -25,10 +25,10 @@ from grass_gnn.data.tables.reading import LostMolecule, ReadingPool
 from grass_gnn.data.tables.schema import TableSchema, find_molecules, parse_descriptors
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.attribution import attribute_packed
-from grass_gnn.evaluation.explain import (
+from grass_gnn.evaluation.explain import explain_packed
+from grass_gnn.evaluation.pictures import (
     contribution_range,
     contributions_svg,
-    explain_packed,
     molecule_svg,
     plain_molecule_svg,
 )

@@ -14,7 +14,7 @@ from grass_gnn.cli import main
 from grass_gnn.data.batch import ADDED_EDGE
 from grass_gnn.data.packed.dataset import pack
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.explain import draw_graph, layout
+from grass_gnn.evaluation.pictures import draw_graph, layout
 from grass_gnn.evaluation.protocol import collect
 from grass_gnn.evaluation.trained import TrainedModel
 

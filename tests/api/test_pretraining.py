@@ -11,6 +11,7 @@ import torch
 from grass_gnn.api.embedding import embed_table
 from grass_gnn.api.fitting import fit_table
 from grass_gnn.api.pretraining import PretrainingSpec, pretrain
+from grass_gnn.cli import main
 from grass_gnn.data.pretraining import shards
 from grass_gnn.data.pretraining.lists import constitution, draw, excluded_molecules, read_list
 from grass_gnn.data.pretraining.shards import MOLECULES, TargetScaling
@@ -98,6 +99,15 @@ def test_an_interrupted_run_is_resumed_to_the_same_bytes(molecules, tmp_path, mo
     other = PretrainingSpec(500)
     with pytest.raises(GrassError, match="different molecules"):
         pretrain([molecules / "list.smi"], tmp_path / "whole", other, RunOptions(3, resume=True))
+
+
+def test_the_command_leaves_a_run_to_fine_tune(molecules, tmp_path, capsys):
+    changes = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    folder = tmp_path / "run"
+    words = ["pretrain", str(molecules / "list.smi"), "--out", str(folder), "--molecules", "24"]
+    assert main([*words, "--epochs", "1", *changes]) == 0
+    assert f"grass-gnn finetune {folder} " in " ".join(capsys.readouterr().out.split())
+    assert load_model(folder).card["pretraining"]["targets"]["names"]
 
 
 def test_lists_contribute_equally_and_short_ones_everything(tmp_path):

@@ -101,11 +101,14 @@ class GraphLoader:
         """Indices of the graphs in each batch of this epoch and process."""
         order = torch.arange(len(self.dataset))
         if self.shuffle:
-            root = torch.tensor([self.seed + (self.stream << 40)])
-            seed = int(random_bits(root, self.epoch, _SHUFFLE))
-            order = torch.randperm(len(order), generator=torch.Generator().manual_seed(seed))
+            order = torch.randperm(len(order), generator=self._epoch_generator(_SHUFFLE))
         own = order[: self._graphs_used][self._rank :: self._world_size]
         return list(own.split(self.batch_size)) if len(own) else []
+
+    def _epoch_generator(self, use: int) -> torch.Generator:
+        """A generator that depends on seed, stream, epoch and what it is used for."""
+        root = torch.tensor([self.seed + (self.stream << 40)])
+        return torch.Generator().manual_seed(int(random_bits(root, self.epoch, use)))
 
     @property
     def _graphs_used(self) -> int:
@@ -116,8 +119,7 @@ class GraphLoader:
     def draw(self, ids: Tensor) -> tuple[InputGraphs, Tensor]:
         """Graphs, and the seed for the rewiring of each in this epoch [B]."""
         graphs = self.dataset.select(ids)
-        drawn = random_bits(step_seeds(self.seed, self.epoch, ids), self.stream)  # [B]
-        return graphs, self._seeds(graphs, drawn, ids)
+        return graphs, self._seeds(graphs, ids)
 
     def _make(self, ids: Tensor) -> GraphBatch:
         graphs, seeds = self.draw(ids)
@@ -125,14 +127,18 @@ class GraphLoader:
         graphs = self.dataset.with_known_pairs(graphs, encoding)
         return rewire(graphs, encoding, self.config.rewiring, seeds)
 
-    def _seeds(self, graphs: InputGraphs, drawn: Tensor, ids: Tensor) -> Tensor:
+    def _step_seeds(self, ids: Tensor) -> Tensor:
+        """Random numbers of this epoch and stream, one for each graph [B]."""
+        return random_bits(step_seeds(self.seed, self.epoch, ids), self.stream)
+
+    def _seeds(self, graphs: InputGraphs, ids: Tensor) -> Tensor:
         """The seed for the rewiring of each graph [B]."""
         when = self.config.rewiring.when
         if self.by_graph:
             return graph_seeds(graphs.edge_index, graphs.graph_ptr, seed=self.epoch)
         if when == "graph":
             return graph_seeds(graphs.edge_index, graphs.graph_ptr)
-        return step_seeds(self.seed, 0, ids) if when == "once" else drawn
+        return step_seeds(self.seed, 0, ids) if when == "once" else self._step_seeds(ids)
 
     def _made_ahead(self, batches: list[Tensor]) -> Iterator[GraphBatch]:
         waiting: deque[Future[GraphBatch]] = deque()
@@ -226,8 +232,7 @@ class SampledLoader(TrainingLoader):
 
     def _epoch_batches(self) -> list[Tensor]:
         """The nodes of each part in ascending order; with ``"neighbour"``, its training nodes."""
-        number = torch.tensor([self.seed + (self.stream << 40)])
-        generator = torch.Generator().manual_seed(int(random_bits(number, self.epoch, _DEAL)))
+        generator = self._epoch_generator(_DEAL)
         counting, num_nodes = _counting(self.large.graph), self.large.graph.num_nodes
         part = torch.full((num_nodes,), -1)
         part[counting] = _deal(len(counting), self.parts, generator)
@@ -240,14 +245,13 @@ class SampledLoader(TrainingLoader):
     def _make(self, ids: Tensor) -> GraphBatch:
         # The first node identifies a part within its epoch.
         first = ids[:1]
-        drawn = random_bits(step_seeds(self.seed, self.epoch, first), self.stream)  # [1]
         if self.config.training.sampling == "partition":
             graphs = self.large.induced(ids)
         else:
-            generator = torch.Generator().manual_seed(int(drawn))
+            generator = torch.Generator().manual_seed(int(self._step_seeds(first)))
             nodes = self.large.around(ids, self.config.training.fan_outs, generator)
             graphs = self.large.induced(nodes, counting=ids)
-        seeds = self._seeds(graphs, drawn, first)
+        seeds = self._seeds(graphs, first)
         return rewire(graphs, self.config.encoding, self.config.rewiring, seeds)
 
 

@@ -1,8 +1,8 @@
 // Backward pass of a stack of layers. What the forward pass did not store is recomputed block by
 // block.
 #include "dispatch.h"
+#include "layer.h"
 #include "norm_gradient.h"
-#include "removal.h"
 #include "threads.h"
 #include "weight_gradients.h"
 
@@ -48,25 +48,22 @@ class BackwardThread {
  public:
   BackwardThread(BackwardState<D>& state, int thread)
       : s_(state), stack_(state.stack), plan_(state.plan), w_(state.w), thread_(thread),
-        gradients_(state.gradients[thread]), offsets_(stack_.width, stack_.output_bias),
-        node_in_(w_, 4, true), edge_in_(w_, 3, true), node_in_back_(w_, 4, false),
-        edge_in_back_(w_, 3, false), node_out_back_(w_, 1, false), edge_out_back_(w_, 1, false),
-        node_bias_(w_), edge_bias_(w_), rows_(row_count() * w_.padded()),
+        gradients_(state.gradients[thread]), layer_(stack_, plan_, w_, state.identity),
+        node_in_back_(w_, 4, false), edge_in_back_(w_, 3, false), node_out_back_(w_, 1, false),
+        edge_out_back_(w_, 1, false), rows_(row_count() * w_.padded()),
         grads_(row_count() * w_.padded()), projected_(row_count() * 3 * w_.padded()),
         grad_active_(row_count() * w_.padded()), active_(row_count() * w_.padded()),
         rounded_rows_(rounded_size(row_count() * w_.padded())),
         rounded_grads_(rounded_size(row_count() * w_.padded())),
         rounded_maps_(rounded_size(row_count() * 4 * w_.padded())),
-        outer_(row_count(), 4 * w_.padded()), keys_(plan_.most_edges) {}
+        outer_(row_count(), 4 * w_.padded()) {}
 
   void run() {
     const int last = stack_.layers - 1;
-    side_ = &plan_.side(last);
     set_layer(last);
     sum_incoming();
     finish_norms(last);
     for (int l = last; l >= 0; l--) {
-      side_ = &plan_.side(l);
       set_layer(l);
       const Share& share = side_->shares[thread_];
       s_.node_sums.clear(share, thread_);
@@ -84,8 +81,8 @@ class BackwardThread {
       }
       gradients_.flush();
       finish_norms(l - 1, [&] {
-        add_up(s_.gradients, thread_, offsets_, stack_.width, stack_.residual_scale,
-               stack_.grad_weights + l * offsets_.size);
+        add_up(s_.gradients, thread_, layer_.offsets, stack_.width, stack_.residual_scale,
+               stack_.grad_weights + l * layer_.offsets.size);
       });
     }
   }
@@ -94,42 +91,25 @@ class BackwardThread {
   size_t row_count() const { return std::max(plan_.most_edges, block_nodes); }
 
   void set_layer(int l) {
-    const float* weights = stack_.weights + l * offsets_.size;
+    side_ = &plan_.side(l);
+    layer_.set(l);
+    const Offsets& at = layer_.offsets;
     const float alpha = static_cast<float>(stack_.residual_scale);
-    node_in_.pack(weights + offsets_.node_in);
-    edge_in_.pack(weights + offsets_.edge_in);
-    node_in_back_.pack(weights + offsets_.node_in);
-    edge_in_back_.pack(weights + offsets_.edge_in);
-    node_out_back_.pack(weights + offsets_.node_out, alpha);
-    edge_out_back_.pack(weights + offsets_.edge_out, alpha);
-    node_bias_.fill(weights + offsets_.node_bias);
-    edge_bias_.fill(weights + offsets_.edge_bias);
-    removal_ = Removal(stack_.removal, stack_.seed, stack_.first_layer + l);
-    const int64_t node_size = stack_.nodes * stack_.width, edge_size = stack_.edges * stack_.width;
-    const bool last = l + 1 == stack_.layers;
-    x_ = l == 0 ? Rows{const_cast<float*>(stack_.x), true}
-                : Rows{stack_.x_saved + (l - 1) * node_size, false};
-    e_ = l == 0 ? Rows{const_cast<float*>(stack_.e), true}
-                : Rows{stack_.e_saved + (l - 1) * edge_size, false};
-    x_norm_ = norm_after(l - 1, 0);
-    e_norm_ = norm_after(l - 1, 1);
+    node_in_back_.pack(layer_.weights + at.node_in);
+    edge_in_back_.pack(layer_.weights + at.edge_in);
+    node_out_back_.pack(layer_.weights + at.node_out, alpha);
+    edge_out_back_.pack(layer_.weights + at.edge_out, alpha);
     // The last layer's output is stored normalised, those of the others before their norm.
-    x_output_ = {last ? stack_.grad_x_out : stack_.grad_x,
-                 last ? Rows{stack_.x_out, true}
-                      : Rows{stack_.x_saved + l * node_size, false},
-                 norm_after(last ? -1 : l, 0), norm_after(l, 0), s_.node_norm.view()};
-    e_output_ = {last ? stack_.grad_e_out : stack_.grad_e,
-                 last ? Rows{stack_.e_out, true}
-                      : Rows{stack_.e_saved + l * edge_size, false},
-                 norm_after(last ? -1 : l, 1), norm_after(l, 1), s_.edge_norm.view()};
-  }
-
-  Norm norm_after(int l, int kind) const {
-    return Norm::after(stack_, plan_.groups, l, kind, s_.identity.data());
+    const bool last = l + 1 == stack_.layers;
+    const int stored = last ? -1 : l;
+    x_output_ = {last ? stack_.grad_x_out : stack_.grad_x, rows_after(stack_, l, 0),
+                 layer_.norm_after(stored, 0), layer_.norm_after(l, 0), s_.node_norm.view()};
+    e_output_ = {last ? stack_.grad_e_out : stack_.grad_e, rows_after(stack_, l, 1),
+                 layer_.norm_after(stored, 1), layer_.norm_after(l, 1), s_.edge_norm.view()};
   }
 
   void load_nodes(const Block& block) {
-    load_rows(block, block.last - block.first, x_, x_norm_, x_output_,
+    load_rows(block, block.last - block.first, layer_.x, layer_.x_norm, x_output_,
               [first = block.first](int r) { return size_t(first + r); });
   }
 
@@ -164,8 +144,8 @@ class BackwardThread {
   void project(const Block& block) {
     const int rows = block.last - block.first, d = w_.padded();
     load_nodes(block);
-    node_in_.multiply(operand(rows_, rounded_rows_), d, rows,
-                      s_.projected + size_t(block.first) * 4 * d, 4 * d);
+    layer_.node_in.multiply(operand(rows_, rounded_rows_), d, rows,
+                            s_.projected + size_t(block.first) * 4 * d, 4 * d);
     node_out_back_.multiply(operand(grads_, rounded_grads_), d, rows,
                             s_.grad_active + size_t(block.first) * d, d);
     std::fill_n(s_.grad_projected + size_t(block.first) * 4 * d, size_t(rows) * 4 * d, 0.0f);
@@ -175,18 +155,18 @@ class BackwardThread {
     const int begin = side_->ptr[block.first], rows = side_->ptr[block.last] - begin,
               d = w_.padded();
     const int32_t* order = side_->order + begin;
-    load_rows(block, rows, e_, e_norm_, e_output_, [order](int r) { return size_t(order[r]); });
-    if (removal_.is_on())
-      for (int r = 0; r < rows; r++) keys_[r] = removal_.row_key(order[r]);
+    load_rows(block, rows, layer_.e, layer_.e_norm, e_output_,
+              [order](int r) { return size_t(order[r]); });
+    layer_.set_keys(order, rows);
     const Element* inputs = operand(rows_, rounded_rows_);
     const Element* grad_outputs = operand(grads_, rounded_grads_);
     const Element* grad_maps = operand(projected_, rounded_maps_);
-    edge_in_.multiply(inputs, d, rows, projected_, 3 * d);
+    layer_.edge_in.multiply(inputs, d, rows, projected_, 3 * d);
     edge_out_back_.multiply(grad_outputs, d, rows, grad_active_, d);
     for (int node = block.first; node < block.last; node++) {
       attend(node, begin);
-      ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), e_, e_output_.value,
-                  Rows{const_cast<float*>(e_output_.grad), true});
+      ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), layer_.e,
+                  e_output_.value, Rows{const_cast<float*>(e_output_.grad), true});
     }
     const int vectors = w_.vectors();
     outer_.add(grad_maps, 3 * d, 3 * d, inputs, vectors, d, rows,
@@ -223,8 +203,8 @@ class BackwardThread {
     const int32_t* target = add ? head : order;
     float* grad_head = !plan_.split ? grad_nodes + d : s_.by_edge ? s_.grad_head : own_heads();
     const int stride = plan_.split ? 2 * d : 4 * d;
-    const uint32_t* keys = keys_.data();
-    const Removal removal = removal_;
+    const uint32_t* keys = layer_.keys.data();
+    const Removal removal = layer_.removal;
     const float root_epsilon = static_cast<float>(std::sqrt(epsilon));
     const auto to_head = [=](int r, int part, int v, F g) {
       float* at = grad_head + size_t(target[r]) * stride + part * d + v * Width<D>::lanes;
@@ -237,7 +217,7 @@ class BackwardThread {
       for (int r = first; r < last; r++)
         top = V::max(V::load(edges + (size_t(r) * 3 + 2) * d + v * w_.lanes), top);
       F total{}, sum{}, grad_edge_tail{};
-      const F edge_tail = V::load(nodes + own + 3 * d) + V::load(edge_bias_ + v * w_.lanes);
+      const F edge_tail = V::load(nodes + own + 3 * d) + V::load(layer_.edge_bias + v * w_.lanes);
       for (int r = first; r < last; r++) {
         float* edge = edges + size_t(r) * 3 * d + v * w_.lanes;
         const float* from = nodes + size_t(head[r]) * 4 * d + v * w_.lanes;
@@ -260,7 +240,8 @@ class BackwardThread {
       const F inverse = 1.0f / (total + static_cast<float>(epsilon));
       const F aggregated = sum * inverse;
       F slope;
-      const F x_tilde = V::load(nodes + own) + aggregated + V::load(node_bias_ + v * w_.lanes);
+      const F x_tilde =
+          V::load(nodes + own) + aggregated + V::load(layer_.node_bias + v * w_.lanes);
       V::store(node_active + own_row, V::mish(x_tilde, slope));
       const F grad_tilde = V::load(node_grads + own_row) * slope;
       V::store(grad_nodes + own, grad_tilde);
@@ -384,22 +365,17 @@ class BackwardThread {
   const Width<D> w_;
   const int thread_;
   WeightGradients& gradients_;
-  const Offsets offsets_;
-  Packed<D> node_in_, edge_in_, node_in_back_, edge_in_back_, node_out_back_, edge_out_back_;
-  Bias<D> node_bias_, edge_bias_;
+  Layer<D> layer_;
+  Packed<D> node_in_back_, edge_in_back_, node_out_back_, edge_out_back_;
   Buffer rows_, grads_;          // [rows, padded]: normalised input, gradient of the output
   Buffer projected_;             // [rows, 3 · padded]: edge←edge | tail←edge | attn←edge
   Buffer grad_active_;           // [rows, padded]: of the edges
   Array<Element> active_;        // [rows, padded]: of the edges
   Array<Element> rounded_rows_, rounded_grads_, rounded_maps_;  // operands in mixed precision
   OuterProduct<Width<D>::lanes> outer_;
-  std::vector<uint32_t> keys_;
   size_t blocks_ = 0;
-  Removal removal_{0.0, 0, 0};
   const Side* side_ = nullptr;
-  Norm x_norm_{}, e_norm_{};  // of the layer's input
   Output x_output_{}, e_output_{};
-  Rows x_{}, e_{};
 };
 
 template <int D>

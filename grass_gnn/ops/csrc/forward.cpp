@@ -1,10 +1,8 @@
 // Forward pass of a stack of layers. Equation numbers are the paper's; reference.py is the same in
 // PyTorch.
 #include "dispatch.h"
-#include "norm.h"
-#include "removal.h"
+#include "layer.h"
 #include "threads.h"
-#include "weights.h"
 
 namespace grass {
 
@@ -35,17 +33,15 @@ class ForwardThread {
  public:
   ForwardThread(ForwardState<D>& state, int thread)
       : s_(state), stack_(state.stack), plan_(state.plan), w_(state.w), thread_(thread),
-        offsets_(stack_.width, stack_.output_bias), node_in_(w_, 4, true), edge_in_(w_, 3, true),
-        node_out_(w_, 1, true), edge_out_(w_, 1, true), node_bias_(w_), edge_bias_(w_),
+        layer_(stack_, plan_, w_, state.identity), node_out_(w_, 1, true), edge_out_(w_, 1, true),
         node_out_bias_(w_), edge_out_bias_(w_),
         rows_(row_count() * w_.padded()), projected_(row_count() * 3 * w_.padded()),
         rounded_(rounded_size(row_count() * w_.padded())),
         active_edges_(rounded_size(row_count() * w_.padded())),
-        active_(operand(projected_, active_edges_)), keys_(plan_.most_edges) {}
+        active_(operand(projected_, active_edges_)) {}
 
   void run() {
     for (int l = 0; l < stack_.layers; l++) {
-      side_ = &plan_.side(l);
       set_layer(l);
       const Share& share = side_->shares[thread_];
       s_.node_sums.clear(share, thread_);
@@ -70,46 +66,34 @@ class ForwardThread {
   size_t row_count() const { return std::max(plan_.most_edges, block_nodes); }
 
   void set_layer(int l) {
-    const float* weights = stack_.weights + l * offsets_.size;
+    side_ = &plan_.side(l);
+    layer_.set(l);
+    const Offsets& at = layer_.offsets;
     const float alpha = static_cast<float>(stack_.residual_scale);
-    node_in_.pack(weights + offsets_.node_in);
-    edge_in_.pack(weights + offsets_.edge_in);
-    node_out_.pack(weights + offsets_.node_out, alpha);
-    edge_out_.pack(weights + offsets_.edge_out, alpha);
-    node_bias_.fill(weights + offsets_.node_bias);
-    edge_bias_.fill(weights + offsets_.edge_bias);
+    node_out_.pack(layer_.weights + at.node_out, alpha);
+    edge_out_.pack(layer_.weights + at.edge_out, alpha);
     if (stack_.output_bias) {
-      node_out_bias_.fill(weights + offsets_.node_out_bias, alpha);
-      edge_out_bias_.fill(weights + offsets_.edge_out_bias, alpha);
+      node_out_bias_.fill(layer_.weights + at.node_out_bias, alpha);
+      edge_out_bias_.fill(layer_.weights + at.edge_out_bias, alpha);
     }
-    removal_ = Removal(stack_.removal, stack_.seed, stack_.first_layer + l);
-    const int64_t node_size = stack_.nodes * stack_.width, edge_size = stack_.edges * stack_.width;
-    const bool last = l + 1 == stack_.layers;
-    x_norm_ = norm_after(l - 1, 0);
-    e_norm_ = norm_after(l - 1, 1);
-    x_ = l == 0 ? Rows{const_cast<float*>(stack_.x), true} : x_next_;
-    e_ = l == 0 ? Rows{const_cast<float*>(stack_.e), true} : e_next_;
-    // If nothing is saved, each layer overwrites its input: a row is read before it is written.
-    x_next_ = last || !stack_.x_saved ? Rows{stack_.x_out, true}
-                                      : Rows{stack_.x_saved + l * node_size, false};
-    e_next_ = last || !stack_.e_saved ? Rows{stack_.e_out, true}
-                                      : Rows{stack_.e_saved + l * edge_size, false};
+    x_next_ = rows_after(stack_, l, 0);
+    e_next_ = rows_after(stack_, l, 1);
   }
 
   // The four linear maps of every node, before the edges need them.
   void project(const Block& block) {
     const int rows = block.last - block.first, d = w_.padded();
     load_nodes(block);
-    node_in_.multiply(operand(rows_, rounded_), d, rows,
-                      s_.projected + size_t(block.first) * 4 * d, 4 * d);
+    layer_.node_in.multiply(operand(rows_, rounded_), d, rows,
+                            s_.projected + size_t(block.first) * 4 * d, 4 * d);
   }
 
   void load_nodes(const Block& block) {
-    with(x_, [&](const auto* x) {
+    with(layer_.x, [&](const auto* x) {
       for (int node = block.first; node < block.last; node++)
         for (int v = 0; v < w_.vectors(); v++) {
           const size_t at = size_t(node - block.first) * w_.padded() + v * w_.lanes;
-          const F value = normalised(w_, x, node, x_norm_, block.group, v);
+          const F value = normalised(w_, x, node, layer_.x_norm, block.group, v);
           V::store(rows_ + at, value);
           if constexpr (is_mixed) V::store(rounded_ + at, value);
         }
@@ -123,8 +107,8 @@ class ForwardThread {
     const int32_t* order = side_->order + begin;
     float *input = rows_, *projected = projected_;
     Element* rounded = rounded_;
-    const Norm norm = e_norm_;
-    with(e_, [=, w = w_](const auto* e) {
+    const Norm norm = layer_.e_norm;
+    with(layer_.e, [=, w = w_](const auto* e) {
       for (int v = 0; v < w.vectors(); v++) {
         const NormVector<D> input_norm(w, norm, block.group, v);
         for (int r = 0; r < rows; r++) {
@@ -134,12 +118,11 @@ class ForwardThread {
         }
       }
     });
-    if (removal_.is_on())
-      for (int r = 0; r < rows; r++) keys_[r] = removal_.row_key(order[r]);
-    edge_in_.multiply(operand(input, rounded), d, rows, projected, 3 * d);
+    layer_.set_keys(order, rows);
+    layer_.edge_in.multiply(operand(input, rounded), d, rows, projected, 3 * d);
     for (int node = block.first; node < block.last; node++) {
       attend(node, begin);
-      ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), e_, e_next_);
+      ahead.fetch(side_->ptr[node + 1] - side_->ptr[node], w_.width(), layer_.e, e_next_);
     }
     // Equation (12). The product overwrites the logits, which are no longer needed.
     edge_out_.multiply(active_, active_row(), rows, projected + 2 * d, 3 * d);
@@ -166,8 +149,8 @@ class ForwardThread {
     float *nodes = s_.projected, *edges = projected_;
     Element *active = s_.active, *active_edges = active_;
     const int active_row = this->active_row();
-    const uint32_t* keys = keys_.data();
-    const Removal removal = removal_;
+    const uint32_t* keys = layer_.keys.data();
+    const Removal removal = layer_.removal;
     const float root_epsilon = static_cast<float>(std::sqrt(epsilon));
     for (int v = 0; v < w_.vectors(); v++) {
       const float* own = nodes + size_t(node) * 4 * d + v * w_.lanes;
@@ -175,7 +158,7 @@ class ForwardThread {
       for (int r = first; r < last; r++)
         top = V::max(V::load(edges + (size_t(r) * 3 + 2) * d + v * w_.lanes), top);
       F total{}, sum{};
-      const F edge_tail = V::load(own + 3 * d) + V::load(edge_bias_ + v * w_.lanes);
+      const F edge_tail = V::load(own + 3 * d) + V::load(layer_.edge_bias + v * w_.lanes);
       for (int r = first; r < last; r++) {
         float* edge = edges + size_t(r) * 3 * d + v * w_.lanes;
         const float* from = nodes + size_t(head[r]) * 4 * d + v * w_.lanes;
@@ -188,7 +171,7 @@ class ForwardThread {
                  V::mish(V::load(edge) + V::load(from + 2 * d) + edge_tail));
       }
       const F aggregated = sum / (total + static_cast<float>(epsilon));
-      const F x_tilde = V::load(own) + aggregated + V::load(node_bias_ + v * w_.lanes);
+      const F x_tilde = V::load(own) + aggregated + V::load(layer_.node_bias + v * w_.lanes);
       V::store(active + size_t(node) * d + v * w_.lanes, V::mish(x_tilde));
     }
   }
@@ -244,15 +227,11 @@ class ForwardThread {
       for (int v = 0; v < w_.vectors(); v++)
         w_.store(values + at * w_.width(), v, normalised(w_, values, at, norm, block.group, v));
     };
-    const Norm node_norm = norm_after(stack_.layers - 1, 0),
-               edge_norm = norm_after(stack_.layers - 1, 1);
+    const Norm node_norm = layer_.norm_after(stack_.layers - 1, 0),
+               edge_norm = layer_.norm_after(stack_.layers - 1, 1);
     for (int node = block.first; node < block.last; node++) row(stack_.x_out, node, node_norm);
     for (int i = side_->ptr[block.first]; i < side_->ptr[block.last]; i++)
       row(stack_.e_out, side_->order[i], edge_norm);
-  }
-
-  Norm norm_after(int l, int kind) const {
-    return Norm::after(stack_, plan_.groups, l, kind, s_.identity.data());
   }
 
   ForwardState<D>& s_;
@@ -260,19 +239,16 @@ class ForwardThread {
   const Plan& plan_;
   const Width<D> w_;
   const int thread_;
-  const Offsets offsets_;
-  Packed<D> node_in_, edge_in_, node_out_, edge_out_;
-  Bias<D> node_bias_, edge_bias_, node_out_bias_, edge_out_bias_;
+  Layer<D> layer_;
+  Packed<D> node_out_, edge_out_;
+  Bias<D> node_out_bias_, edge_out_bias_;
   Buffer rows_;                 // [rows, padded]: normalised input
   Buffer projected_;            // [rows, 3 · padded]: edge←edge | tail←edge | attn←edge
   Array<Element> rounded_;      // [rows, padded]: rows_, in mixed precision
   Array<Element> active_edges_; // [rows, padded]: in mixed precision
   Element* const active_;       // activated edges
-  std::vector<uint32_t> keys_;  // for edge removal, one per row
-  Removal removal_{0.0, 0, 0};
   const Side* side_ = nullptr;
-  Norm x_norm_{}, e_norm_{};  // of the layer's input
-  Rows x_{}, e_{}, x_next_{}, e_next_{};
+  Rows x_next_{}, e_next_{};  // output of the layer
 };
 
 template <int D>
