@@ -16,7 +16,7 @@ from grass_gnn.data.packed.prepare import PreparedData, SplitSize
 from grass_gnn.errors import GrassError
 from grass_gnn.nn.model import count_parameters
 from grass_gnn.training.options import RunOptions
-from grass_gnn.training.run import Run, train
+from grass_gnn.training.run import train
 
 
 @dataclass(frozen=True)
@@ -200,11 +200,3 @@ def epochs_within(
     each = train(once, data, trial, RunOptions(seed=seed)).results["training"]["seconds"]
     shutil.rmtree(trial)
     return max(1, round(seconds / each))
-
-
-def train_for(
-    config: GRASSConfig, data: PreparedData, folder: Path, seconds: float, seed: int = 0
-) -> Run:
-    """Train for about this many seconds; the number of epochs is estimated from one epoch."""
-    epochs = epochs_within(config, data, folder, seconds, seed)
-    return train(config.override({"training.epochs": epochs}), data, folder, RunOptions(seed=seed))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -465,12 +464,13 @@ def build_model(config: GRASSConfig, data: PreparedData, seed: int) -> GRASS | B
     """A new model for a dataset: seeded weights, and constants from its training set."""
     torch.manual_seed(seed)
     model = make_model(config)
-    nodes, edges, pairs = astuple(data.statistics)
+    means = data.statistics
     if not isinstance(model, GRASS):
-        model.mean_nodes.fill_(nodes)
+        model.mean_nodes.fill_(means.mean_nodes)
         return model
     if model.pooling is not None:
-        model.pooling.set_scales(nodes, edges, config.rewiring.added_edges(nodes, pairs))
+        added = config.rewiring.added_edges(means.mean_nodes, means.mean_pairs)
+        model.pooling.set_scales(means.mean_nodes, means.mean_edges, added)
     if model.descriptors is not None:
         model.descriptors.fit(data.train.tensors["descriptors"])
     return model
