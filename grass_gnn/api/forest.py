@@ -40,7 +40,7 @@ from grass_gnn.evaluation.stack import ForestCard, Stack, fit_reach, fit_shares,
 from grass_gnn.evaluation.trained import Prediction, read_card
 from grass_gnn.files import write_json
 from grass_gnn.progress import report_progress
-from grass_gnn.tasks import METRICS, Task, make_task
+from grass_gnn.tasks import METRICS, Task, format_score, make_task
 from grass_gnn.training.run import Run
 
 logger = logging.getLogger(__name__)
@@ -98,8 +98,8 @@ def describe_baseline(found: dict[str, Any], metric: str) -> str:
     drawn = f" of {found['drawn_from']:,}" if found["drawn_from"] > found["rows"] else ""
     return (
         f"Baseline: a {found['model']} on {found['inputs']} gets {METRICS[metric].title} "
-        f"{value:.4f} on the same test rows (trained on {found['rows']:,}{drawn} training and "
-        "validation rows)."
+        f"{format_score(value)} on the same test rows (trained on {found['rows']:,}{drawn} "
+        "training and validation rows)."
     )
 
 
