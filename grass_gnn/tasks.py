@@ -361,8 +361,8 @@ class Regression(Task):
         filled = torch.where(known, values, 0.0)
         mean = filled.sum(dim=0) / count
         spread = (torch.where(known, values - mean, 0.0).square().sum(dim=0) / count).sqrt()
-        largest = filled.abs().amax(dim=0)  # rates of 1e-13 are not constant
-        scale = torch.where(spread > _CONSTANT * largest, spread, 1.0)
+        size = (filled.square().sum(dim=0) / count).sqrt()  # rates of 1e-13 are not constant
+        scale = torch.where(spread > _CONSTANT * size, spread, 1.0)
         return {"target_scale": scale.tolist(), "target_shift": mean.tolist()}
 
     def random_targets(self, rows: int, generator: torch.Generator) -> Tensor:
