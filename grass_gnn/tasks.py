@@ -55,8 +55,17 @@ METRICS = {
 # Larger ones may be wrong targets.
 TAIL = (1.0, 5.0)
 
+_CONSTANT = 1e-12  # spread of a constant target, relative to its size
+_ROUNDING = 1e-6  # of targets and predictions in single precision, relative to their size
+_TINY = 1e-4  # scale of targets
+
 LOWER_IS_BETTER = {name for name, metric in METRICS.items() if metric.lower_is_better}
 """Metrics for which lower is better."""
+
+
+def format_score(value: float) -> str:
+    """A score for a table: four decimals, or four digits of small ones."""
+    return f"{value:.3e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
 
 
 class Task(ABC):
@@ -135,9 +144,11 @@ class Task(ABC):
             DataError: There are too few or too many.
         """
         if len(classes) < 2 or len(classes) > cls.max_classes:
+            count = "1 class" if len(classes) == 1 else f"{len(classes)} classes"
+            hint = "" if len(classes) > 1 else "; cells such as NA, ? or - count as missing values"
             raise DataError(
-                f"The target has {len(classes)} classes ({', '.join(classes[:5])}), but a "
-                f"{cls.name} task has {'two' if cls.max_classes == 2 else 'at least two'}."
+                f"The target has {count} ({', '.join(classes[:5])}), but a {cls.name} task has "
+                f"{'two' if cls.max_classes == 2 else 'at least two'}{hint}."
             )
 
     def scaling(self, targets: Sequence[Any]) -> dict[str, list[float]]:
@@ -350,7 +361,8 @@ class Regression(Task):
         filled = torch.where(known, values, 0.0)
         mean = filled.sum(dim=0) / count
         spread = (torch.where(known, values - mean, 0.0).square().sum(dim=0) / count).sqrt()
-        scale = torch.where(spread > 1e-12, spread, 1.0)
+        size = (filled.square().sum(dim=0) / count).sqrt()  # rates of 1e-13 are not constant
+        scale = torch.where(spread > _CONSTANT * size, spread, 1.0)
         return {"target_scale": scale.tolist(), "target_shift": mean.tolist()}
 
     def random_targets(self, rows: int, generator: torch.Generator) -> Tensor:
@@ -363,7 +375,9 @@ class Regression(Task):
         """Mean absolute error, alone or with its tail, or squared error; see :meth:`Task.loss`."""
         target = target.view_as(prediction).to(prediction.dtype)
         tail = self.config.loss == "l1+tail"
-        if len(self.config.target_scale) > 1 or tail:  # different units get the same weight
+        # Different units get the same weight, and tiny ones gradients that optimisers notice.
+        tiny = min(self.config.target_scale) < _TINY
+        if len(self.config.target_scale) > 1 or tail or tiny:
             scale = self._scale_like(prediction)
             prediction, target = prediction / scale, target / scale
         prediction, target, weight = _known(prediction, target)
@@ -394,9 +408,10 @@ class Regression(Task):
             centred = torch.where(known, target - filled.sum(dim=0) / count.clamp(min=1), 0.0)
             residual = torch.where(known, prediction - target, 0.0).square().sum(dim=0)
             total = centred.square().sum(dim=0)
-            # As torchmetrics: 1 for an exact prediction, 0 for other ones of a constant target.
-            values = torch.where(total < 1e-4, 0.0, 1 - residual / total)
-            values = torch.where(residual < 1e-4, 1.0, values)[count > 1]
+            # Of a constant target, 1 for an exact prediction and 0 for others.
+            rounding = (_ROUNDING * filled).square().sum(dim=0)
+            exact = (residual <= rounding).to(total.dtype)
+            values = torch.where(total <= rounding, exact, 1 - residual / total)[count > 1]
             return float(values.mean()) if len(values) else math.nan
         error = (prediction - target)[known]
         return float(error.abs().mean() if metric == "mae" else error.square().mean().sqrt())
@@ -705,6 +720,10 @@ def kind_of_columns(columns: Mapping[str, TargetColumn]) -> tuple[type[Task], st
     if 2 < len(distinct) <= _MOST_CLASSES and distinct == counting:
         hint = f"--task {Regression.name} if these are quantities"
         return Classification, f"{name} contains the numbers 0 to {len(distinct) - 1}; {hint}"
+    if len(distinct) == 2:
+        both = " and ".join(sorted(distinct))
+        hint = f"--task {Binary.name} if these are classes"
+        return Regression, f"{name} contains only the numbers {both}; {hint}"
     return Regression, f"{name} contains numbers"
 
 

@@ -14,7 +14,7 @@ from grass_gnn.config import check_names, with_fields
 from grass_gnn.data.tables.files import open_table
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
-from grass_gnn.data.tables.schema import TableSchema, find_smiles
+from grass_gnn.data.tables.schema import TableSchema, place_molecules
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_whole
@@ -56,11 +56,7 @@ def embed_table(
             "Deterministic embeddings renumber the atoms: they are available for whole molecules."
         )
     table = open_table(source)
-    # The pretrained model that comes with the package was trained on lists, not on such a table.
-    known = options.smiles is not None or schema.smiles in table.columns
-    column = table.place(
-        options.smiles or (schema.smiles if known else find_smiles(table, None)), "--smiles"
-    )
+    column = place_molecules(table, schema, options.smiles)
     numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
     reader = MoleculeReader(
         schema.features,

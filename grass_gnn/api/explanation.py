@@ -16,7 +16,7 @@ from grass_gnn.config import check_names, with_fields
 from grass_gnn.data.tables.files import open_table
 from grass_gnn.data.tables.molecules import MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
-from grass_gnn.data.tables.schema import TableSchema
+from grass_gnn.data.tables.schema import TableSchema, place_molecules
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.attribution import Attribution
 from grass_gnn.evaluation.explain import Explanation
@@ -71,7 +71,7 @@ def explain_table(
         raise GrassError(f"The model in {model.folder} was not trained on molecules.")
     folder = Path(folder)
     table = open_table(source)
-    column = table.place(options.smiles or schema.smiles, "--smiles")
+    column = place_molecules(table, schema, options.smiles)
     numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
     used = {
         column,

@@ -40,7 +40,7 @@ from grass_gnn.evaluation.stack import ForestCard, Stack, fit_reach, fit_shares,
 from grass_gnn.evaluation.trained import Prediction, read_card
 from grass_gnn.files import write_json
 from grass_gnn.progress import report_progress
-from grass_gnn.tasks import METRICS, Task, make_task
+from grass_gnn.tasks import METRICS, Task, format_score, make_task
 from grass_gnn.training.run import Run
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ MOST_ROWS = 10_000  # test or validation rows, above which there is no forest
 # Training rows times targets, above which rows are drawn at random: about a minute of CPU time.
 _MOST_NUMBERS, _MOST_LABELS = 8_000, 42_000
 _FEW = 1_000  # training rows, below which each split of a tree looks at all columns
+_TINY = 1e-4  # standard deviation of targets
 _TREES = 100
 MODEL = "forest of extra trees"
 _MOST_NODES = 600_000  # of all trees together: 10 MB
@@ -98,8 +99,8 @@ def describe_baseline(found: dict[str, Any], metric: str) -> str:
     drawn = f" of {found['drawn_from']:,}" if found["drawn_from"] > found["rows"] else ""
     return (
         f"Baseline: a {found['model']} on {found['inputs']} gets {METRICS[metric].title} "
-        f"{value:.4f} on the same test rows (trained on {found['rows']:,}{drawn} training and "
-        "validation rows)."
+        f"{format_score(value)} on the same test rows (trained on {found['rows']:,}{drawn} "
+        "training and validation rows)."
     )
 
 
@@ -297,19 +298,28 @@ def _fit(
         else:
             count = 2 * _TREES if targets.shape[1] < 3 else _TREES
             forest = ExtraTreesClassifier(count, bootstrap=True, random_state=seed)
-        forest.fit(x, y)
+        unit = 1.0 if task.predicts_probabilities else _unit(y)
+        forest.fit(x, y / unit)
         nodes = np.cumsum([tree.tree_.node_count for tree in forest.estimators_])
         kept = max(1, int((nodes <= most).sum()))
         classes = getattr(forest, "classes_", None)
         samples = forest.estimators_samples_
         for tree, own in zip(forest.estimators_[:kept], samples[:kept], strict=True):
-            trees.append((target, tree.tree_, _values(tree.tree_, classes, task)))
+            trees.append((target, tree.tree_, unit * _values(tree.tree_, classes, task)))
             drawn.append(set(known[own].tolist()))
         if not task.predicts_probabilities:
-            errors += _leaf_errors(forest.estimators_[:kept], samples[:kept], x, y)
+            found = _leaf_errors(forest.estimators_[:kept], samples[:kept], x, y / unit)
+            errors += [unit * own for own in found]
     flat = _flatten(trees, task.classes or 1)
     error = np.concatenate(errors).astype(np.float32) if errors else None
     return Forest(**flat, columns=chosen, median=median, error=error), drawn
+
+
+def _unit(targets: np.ndarray) -> float:
+    """What numbers are divided by: scikit-learn does not split nodes whose variance is tiny."""
+    spread = float(targets.std())
+    constant = spread <= 1e-12 * float(np.abs(targets).max())
+    return 1.0 if constant or spread > _TINY else spread
 
 
 def _leaf_errors(

@@ -6,6 +6,7 @@ cross-validation was tested on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,9 @@ from grass_gnn.uncertainty.ensembles import (
     similarity_reference,
 )
 
+logger = logging.getLogger(__name__)
+
+_FAMILIAR = 0.1  # share of rows like training molecules, from which on there is a warning
 _ELSE = "use a table of rows that no run was trained on (--data)"
 _MOST_TRAINING = 20_000  # training graphs among which neighbours are chosen
 
@@ -136,6 +140,15 @@ def table_rows(models: Sequence[TrainedModel], path: str | Path) -> HeldOutRows:
     similarity = None
     if ensemble.similarity is not None:
         similarity = ensemble.similarity.nearest(np.stack([one.fingerprint for one, *_ in usable]))
+        same = int((similarity > 1 - 1e-6).sum())
+        if same > _FAMILIAR * len(usable):
+            logger.warning(
+                "%d of %d rows of %s have the fingerprint of a training molecule: error bars "
+                "become too small if the model was trained on them.",
+                same,
+                len(usable),
+                path,
+            )
     columns = ensemble.forest_columns(
         [molecule for molecule, *_ in usable], [numbers for *_, numbers in usable]
     )

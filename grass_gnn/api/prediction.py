@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,13 +20,15 @@ from grass_gnn.config import check_names, with_fields
 from grass_gnn.data.tables.files import OTHER_ENDINGS, Row, Table, guard, open_table
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import ReadingPool
-from grass_gnn.data.tables.schema import parse_descriptors
+from grass_gnn.data.tables.schema import parse_descriptors, place_molecules
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_whole
 from grass_gnn.progress import report_progress, reporting
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Ensemble
+
+logger = logging.getLogger(__name__)
 
 _MOST = 100_000  # rows that are scored, to bound the memory
 
@@ -129,7 +132,11 @@ def predict_table(
         note = _note(ensemble, options.rewirings)
     table = open_table(source)
     schema = ensemble.schema
-    column = table.place(options.smiles or schema.smiles, "--smiles")
+    column = place_molecules(table, schema, options.smiles)
+    if taken := [name for name in ensemble.columns if name in table.columns]:
+        logger.warning(
+            "%s already has columns named %s: those at the end are new.", source, ", ".join(taken)
+        )
     numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
     reader = ensemble.reader(options.max_atoms, options.deterministic)
     score = RunningScore(ensemble, table)

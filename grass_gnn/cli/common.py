@@ -272,8 +272,8 @@ def _show_own_data(splits: dict[str, Any], baseline: dict[str, float]) -> None:
     table = Table("split", "metric", "one rewiring", *(f"{n} averaged" for n in counts))
     for split, row in splits.items():
         averaged = _averaged(row)
-        cells = [f"{averaged[n]:.4f}" if n in averaged else "" for n in counts]
-        one = f"{row['mean']:.4f} (std {row['variance'] ** 0.5:.2g})"
+        cells = [_number(averaged[n]) if n in averaged else "" for n in counts]
+        one = f"{_number(row['mean'])} (std {row['variance'] ** 0.5:.2g})"
         table.add_row(split, row["metric"], one, *cells)
     print_table(table)
     for split, row in splits.items():
@@ -287,7 +287,8 @@ def _show_own_data(splits: dict[str, Any], baseline: dict[str, float]) -> None:
         alone = row.get("members", {"forest": baseline if split == "test" else {}})
         for name, (value, (low, high)) in row["metrics"].items():
             cells = [_number(alone.get(column, {}).get(name)) for column in columns]
-            table.add_row(split, name, f"{value:.4f}", f"{low:.4f} to {high:.4f}", *cells)
+            interval = f"{_number(low)} to {_number(high)}"
+            table.add_row(split, name, _number(value), interval, *cells)
     print_table(table)
     for split, row in splits.items():
         if (found := row.get("spread_correlation")) is not None:
@@ -306,7 +307,7 @@ def _gain(split: str, row: dict[str, Any], count: int) -> str:
     gain = (one - all_of_them) if row["metric"] in LOWER_IS_BETTER else (all_of_them - one)
     share = f" ({abs(gain / one):.1%})" if one else ""
     return (
-        f"Averaging {count} rewirings is {abs(gain):.4f}{share} "
+        f"Averaging {count} rewirings is {_number(abs(gain))}{share} "
         f"{'better' if gain >= 0 else 'worse'} than one on {split} ({row['metric']})."
     )
 
@@ -332,7 +333,7 @@ def show_folds(found: dict[str, Any]) -> None:
         "all rows", f"{sum(found['rows']):,}", *(_number(one["pooled"]) for one in scores)
     )
     table.add_row(
-        "95 % interval", "", *("{:.4f} to {:.4f}".format(*one["interval"]) for one in scores)
+        "95 % interval", "", *(" to ".join(map(_number, one["interval"])) for one in scores)
     )
     if baseline := found.get("baseline"):
         table.add_section()
@@ -344,4 +345,6 @@ def show_folds(found: dict[str, Any]) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    from grass_gnn.tasks import format_score
+
+    return "–" if value is None else format_score(value)

@@ -53,6 +53,7 @@ def predict(
 ) -> None:
     """Predict a table of molecules: value, std and interval for each row, or an error message."""
     from grass_gnn.api.prediction import predict_table
+    from grass_gnn.tasks import format_score
     from grass_gnn.uncertainty.ensembles import load_models
 
     output = output or Path(f"{molecules.name.split('.')[0]}-predicted.csv")
@@ -72,6 +73,6 @@ def predict(
     if summary.calibration:
         err.print(f"{summary.calibration[0].upper()}{summary.calibration[1:]}.")
     for name, value in summary.scores.items():
-        err.print(f"  {name} {value:.4f}")
+        err.print(f"  {name} {format_score(value)}")
     if summary.scores:
         err.print("(train and evaluate draw other rewirings, so their scores differ a little.)")

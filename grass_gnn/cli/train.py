@@ -117,7 +117,7 @@ def train(
     from grass_gnn.api.fitting import fit_graphs, fit_table
     from grass_gnn.api.graphs import GraphSpec, is_graph_file, read_graphs
     from grass_gnn.data.packed.prepare import prepare_benchmark
-    from grass_gnn.data.tables.files import is_table
+    from grass_gnn.data.tables.files import TABLE_ENDINGS, is_table
     from grass_gnn.data.tables.spec import BUNDLED, find_table
     from grass_gnn.training.run import take_part
     from grass_gnn.training.start import train_from
@@ -126,11 +126,12 @@ def train(
     on_graphs = not on_table and is_graph_file(source)
     if not on_table:
         names = ["folds", "forest", "baseline", "from_scratch"]
-        refuse(context, names, "applies only to tables of molecules.")
-        names = [
+        names += [
             name for name in option_names(TableSpec) if not on_graphs or name not in _FOR_GRAPHS
         ]
-        refuse(context, names, "applies only to tables of molecules.")
+        told = f": the name of {source} ends in none of {', '.join(TABLE_ENDINGS)}"
+        told = told if Path(source).is_file() and not on_graphs else ""
+        refuse(context, names, f"applies only to tables of molecules{told}.")
     if on_table or on_graphs:
         refuse(context, ["data", "generate", "start_from"], "applies only to benchmarks.")
     else:

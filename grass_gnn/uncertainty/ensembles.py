@@ -33,6 +33,7 @@ COVERAGE = 0.9  # of intervals, by default
 EMBEDDED = 2  # rewirings that embeddings are averaged over
 _MOST_FOLDS = 1000
 _NO_SPREAD = 1e-5  # of the scale of the targets; less is rounding error
+_LEAST_PROBABILITY = 1e-6  # that is written
 FOLDS = "folds.csv"  # the fold of each row, in the folder of a cross-validation
 CROSS_VALIDATION = "cross_validation.json"  # its summary, written when all folds are finished
 
@@ -363,6 +364,8 @@ class Ensemble:
         for number, (mean, std, rewirings, models) in enumerate(
             zip(*(part.tolist() for part in one), strict=True)
         ):
+            if self.task.predicts_probabilities:  # nothing is certain
+                mean = min(max(mean, _LEAST_PROBABILITY), 1 - _LEAST_PROBABILITY)
             cells += [f"{mean:.7g}", f"{std:.4g}"]
             if not self.task.predicts_probabilities:
                 cells += ["", ""] if ends is None else [f"{float(e[number]):.7g}" for e in ends]

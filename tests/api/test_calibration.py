@@ -14,7 +14,7 @@ from small_tables import TINY, read_csv, some_smiles, write_csv
 from grass_gnn import GrassError, load_model
 from grass_gnn.api.calibration import _check_spreads, calibrate
 from grass_gnn.api.fitting import fit, fit_table
-from grass_gnn.api.held_out import HeldOutPredictions
+from grass_gnn.api.held_out import HeldOutPredictions, table_rows
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
 from grass_gnn.data.tables.parsing import parse
@@ -312,3 +312,11 @@ def test_evaluate_shows_the_gain_of_averaging_and_bootstraps_once(runs, monkeypa
         assert words in said
     gain = abs(found["mean"] - found["averaged"]["16"])
     assert f"{gain:.4f}" in said
+
+
+def test_training_rows_in_a_table_for_calibration_are_noticed(run, molecules, tmp_path, caplog):
+    table_rows([load_model(run)], molecules)
+    assert "training molecule" in caplog.text
+    caplog.clear()
+    table_rows([load_model(run)], held_out(tmp_path, 25))
+    assert "training molecule" not in caplog.text

@@ -22,6 +22,7 @@ from grass_gnn.api.fitting import fit_table
 from grass_gnn.api.forest import describe_baseline, fit_forest
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
+from grass_gnn.config import TaskConfig
 from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.descriptors import fill_columns
@@ -90,6 +91,16 @@ def test_a_forest_learns_every_kind_of_task(table, targets, metric, bound):
     assert found.test[metric] <= bound if metric == "mae" else found.test[metric] >= bound
     assert found.rows == found.drawn_from == len(data.splits["train"]) + len(data.splits["val"])
     assert f"{found.test[metric]:.4f}" in describe_baseline(found.to_dict(), metric)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9])
+def test_a_forest_learns_in_any_unit(unit):
+    columns = numpy.random.default_rng(0).normal(size=(60, 5)).astype(numpy.float32)
+    targets = unit * (columns[:, :1] + columns[:, 1:2] ** 2).astype(float)
+    forest, _ = fitting._fit(make_task(TaskConfig()), columns, targets, 0)
+    error = numpy.abs(forest.predict(columns, 1).mean - targets).mean()
+    assert error < 0.5 * targets.std()
+    assert error < forest.error.mean() < 2 * targets.std()  # out of bag
 
 
 @pytest.mark.parametrize("targets", [kind[0] for kind in KINDS])

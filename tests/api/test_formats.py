@@ -10,7 +10,7 @@ from grass_gnn.data.tables import formats
 from grass_gnn.data.tables.files import is_table, open_table
 from grass_gnn.data.tables.molecules import MoleculeReader
 from grass_gnn.data.tables.parsing import MolBlockReader, UnreadableMolecule
-from grass_gnn.data.tables.schema import find_molecules
+from grass_gnn.data.tables.schema import find_molecules, find_smiles
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import load_model
 
@@ -118,6 +118,13 @@ def test_smi(tmp_path):
     table = open_table(path)
     assert table.columns == ["SMILES", "name", "y"]
     assert [row.cells for row in table] == [["CCO", "ethanol", "1.5"]]
+    path.write_text("SMILES\tname\ty\nCCO\tmy ethanol\t1.5\n\nCC |$a;b$|\t\t2\nC\tx\t1\tmore\n")
+    rows = list(open_table(path))
+    assert [row.cells for row in rows[:2]] == [
+        ["CCO", "my ethanol", "1.5"],
+        ["CC |$a;b$|", "", "2"],
+    ]
+    assert [bool(row.problem) for row in rows] == [False, False, True]
 
 
 def test_inchi():
@@ -138,6 +145,9 @@ def test_inchi():
         (["name", "Standard InChI", "InChI Key"], 1),
         (["name", "Washed SMILES"], 1),
         (["smiles of acid", "smiles of base"], None),
+        (["Molecule", "SMILES"], 1),
+        (["Molecule", "InChI"], 1),
+        (["id", "Molecule"], 1),
         (["name", "y"], None),
     ],
 )
@@ -166,3 +176,14 @@ def test_a_table_of_inchi_is_read(tmp_path):
     )
     data = read_tables(path, TableSpec(("y",), split="scaffold"), workers=0)
     assert data.schema.smiles == "InChI" and not data.skipped
+
+
+def test_further_sheets_and_columns_of_smiles_are_mentioned(tmp_path, caplog):
+    path = workbook(tmp_path / "own.xlsx", [["Canonical SMILES", "Isomeric SMILES"], ["CC", "CC"]])
+    assert find_smiles(open_table(path), None) == "Canonical SMILES"
+    assert "'Isomeric SMILES'" in caplog.text and "2 sheets" not in caplog.text
+    book = openpyxl.load_workbook(path)
+    book.create_sheet("more")
+    book.save(path)
+    open_table(path)
+    assert "2 sheets" in caplog.text

@@ -4,9 +4,11 @@ import csv
 import gzip
 import math
 import shutil
+from types import SimpleNamespace
 
 import numpy
 import pytest
+import torch
 from small_tables import TINY, read_csv, some_smiles, write_csv
 
 from fuzz import structures
@@ -15,6 +17,10 @@ from grass_gnn.api import prediction
 from grass_gnn.api.fitting import fit_table
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
+from grass_gnn.config import TaskConfig
+from grass_gnn.data.tables.schema import TableSchema
+from grass_gnn.tasks import make_task
+from grass_gnn.uncertainty.ensembles import Ensemble, Spread
 
 HOSTILE = [  # SMILES, and a word of the reason; none for a row that has a value
     ("", "empty"),
@@ -206,3 +212,28 @@ def test_embeddings_of_molecules_and_atoms(run, molecules, tmp_path, capsys):
     assert frame["row"].tolist() == [0] * 3 + [2] * 6 + [3] * 3 and frame["atom"].max() == 5
     assert main([*arguments, str(tmp_path / "x.txt")]) == 1
     assert ".npz" in capsys.readouterr().err
+
+
+def test_the_column_of_molecules_may_have_another_usual_name(run, tmp_path, caplog):
+    path = write_csv(tmp_path / "in.csv", ["Canonical SMILES", "error"], [["CCO", "none"]])
+    predict_table([load_model(run)], path, tmp_path / "out.csv", rewirings=1)
+    with (tmp_path / "out.csv").open() as file:
+        header, row = csv.reader(file)
+    assert row[header.index("size_pred")] and row[header.index("error")] == "none"
+    assert row[-1] == "" and "error" in caplog.text  # two columns of that name
+    write_csv(path, ["compound"], [["CCO"]])
+    with pytest.raises(GrassError, match="--smiles"):
+        predict_table([load_model(run)], path, tmp_path / "out.csv")
+
+
+def test_no_probability_is_written_as_certain():
+    task = make_task(TaskConfig(kind="binary", loss="bce", metric="auc"))
+    ensemble = SimpleNamespace(
+        task=task,
+        schema=TableSchema(smiles="s", targets=["y"]),
+        models=[None],
+        interval=lambda _: 0,
+    )
+    for certain in (0.0, 1.0):
+        one = Spread(*(torch.tensor([value]) for value in (certain, 0.1, 0.1, 0.0)))
+        assert 0 < float(Ensemble.success(ensemble, one, 0.5, "")[0]) < 1

@@ -29,6 +29,55 @@ def test_numbers_with_units_and_identifiers_are_refused(tmp_path):
         summary(tmp_path, [f"CHEMBL{n}" for n in range(60)])
     assert "3 classes" in summary(tmp_path, ["low", "high", "medium"] * 20)
     assert "identifier?" in summary(tmp_path, range(60))
+    for cell in (">{}", "{} %", "<{} nM"):
+        with pytest.raises(GrassError, match="numbers with text"):
+            summary(tmp_path, [cell.format(10 * (n % 6)) for n in range(60)])
+    percent = [f"{10 * (n % 6)} %" for n in range(60)]
+    assert "6 classes" in summary(tmp_path, percent, task="classification")
+    for names in (["1A2", "2C9", "2C19", "2D6", "3A4"], ["<1", "1-10", "10-100", ">100"]):
+        assert f"{len(names)} classes" in summary(tmp_path, [*names * 20][:60])
+    with pytest.raises(GrassError) as error:
+        summary(tmp_path, [n / 7 for n in range(60)], task="binary")
+    assert "with text" not in str(error.value)
+
+
+def test_a_remark_in_place_of_numbers_is_no_class(tmp_path):
+    labels = ["unclear" if n % 5 == 0 else n % 2 for n in range(60)]
+    found = summary(tmp_path, labels)
+    assert "Task: binary" in found and "Skipped 12" in found
+    mostly = ["too weak" if n % 4 else n / 7 for n in range(60)]
+    found = summary(tmp_path, mostly)
+    assert "Task: regression" in found and "Skipped 45" in found
+    path = write_csv(
+        tmp_path / "two.csv", ["smiles", "a", "b"], zip(SMILES, labels, [0, 1] * 30, strict=True)
+    )
+    assert read_tables(path, TableSpec(("a", "b")), workers=0).task.kind == "multilabel"
+    assert "--task binary" in summary(tmp_path, [2 * (n % 2) - 1 for n in range(60)])
+
+
+def test_classes_that_differ_in_capitals_are_the_same(tmp_path):
+    names = ["active", "inactive", "Active"]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "y"], zip(SMILES, names * 20, strict=True))
+    data = read_tables(path, TableSpec(("y",)), workers=0)
+    assert data.schema.classes == ["active", "inactive"] and not data.skipped
+    assert sum(float(g.y.sum()) for graphs in data.splits.values() for g in graphs) == 20
+    assert "capitals" in " ".join(data.summary)
+
+
+def test_tables_without_a_usable_row_say_why(tmp_path):
+    path = tmp_path / "own.csv"
+    for text, word in (("smiles,y\n", "no rows"), ("smiles,y\nC,1,2\nCC,2,3\n", "3 cells")):
+        path.write_text(text)
+        with pytest.raises(GrassError, match=word):
+            read_tables(path, TableSpec(("y",)), workers=0)
+    with pytest.raises(GrassError, match="too large"):
+        summary(tmp_path, [1e30 * n for n in range(1, 61)])
+    with pytest.raises(GrassError, match="twice"):
+        read_tables(path, TableSpec(("y", "y")), workers=0)
+    with pytest.raises(GrassError, match="did you mean 'scaffold'"):
+        summary(tmp_path, range(60), split="scafold")
+    with pytest.raises(GrassError, match="none of train"):
+        summary(tmp_path, range(60), split="y")
 
 
 def test_ranges_outliers_and_few_rows(tmp_path):
@@ -36,6 +85,7 @@ def test_ranges_outliers_and_few_rows(tmp_path):
     assert "line 5" in summary(
         tmp_path, [1e6 if n == 3 else -(n % 5) for n in range(400)], some_smiles(400)
     )
+    assert "line 5" in summary(tmp_path, [1e6 if n == 3 else -(n % 5) for n in range(40)])
     assert "few" in summary(tmp_path, [1.5, 2.5, 0.1, -1], SMILES[:4])
     plain = summary(tmp_path, [n % 10 - 5 for n in range(60)], some_smiles(100))
     assert "logarithm" not in plain and "identifier" not in plain

@@ -84,6 +84,55 @@ def test_cells_that_are_not_numbers(text):
 
 
 def test_numbers_and_names():
-    assert parse_number(" -1.5e3 ") == -1500
-    assert all(parse_number(text) != parse_number(text) for text in ("", "NaN", "n/a", "?"))
+    assert parse_number(" -1.5e3 ") == -1500 and parse_number("\u22121.5") == -1.5
+    assert all(
+        parse_number(text) != parse_number(text) for text in ("", "NaN", "n/a", "?", "#N/A", "n.d.")
+    )
     assert is_table("x/Y.CSV.GZ") and is_table("a.parquet") and not is_table("zinc")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_letters_survive_usual_encodings(tmp_path, encoding):
+    path = tmp_path / "t.csv"
+    path.write_bytes("smiles\tLöslichkeit\r\nCCO\t1 µM\r\n".encode(encoding))
+    table = open_table(path)
+    assert table.columns == ["smiles", "Löslichkeit"]
+    assert [row.cells for row in table] == [["CCO", "1 µM"]]
+
+
+def test_a_name_in_the_header_may_have_two_lines(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('smiles,"y\n(kcal/mol)"\nCCO,1\nCC,2\n')
+    table = open_table(path)
+    assert table.columns == ["smiles", "y (kcal/mol)"]
+    assert [(row.line, row.cells) for row in table] == [(3, ["CCO", "1"]), (4, ["CC", "2"])]
+    path.write_text('smiles,"y\nCCO,1\nCC,2\nC,"3"\n')  # never closed: not a name of four lines
+    with pytest.raises(GrassError):
+        open_table(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "smiles;logS, mol/L;source, year\nCCO;-1.5;A, 2001\nCC;2;B\n",
+        "smiles;logS, mol/L;source, year\nCCO;-1,5;A\nCC;2,5;B\n",
+        "smiles;logS, mol/L;source, year\n",
+    ],
+)
+def test_commas_in_names_and_numbers_are_no_delimiters(tmp_path, text):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    assert open_table(path).columns == ["smiles", "logS, mol/L", "source, year"]
+
+
+def test_only_cells_with_content_are_too_many(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2,\n3,4, ,\n5,6,7\n")
+    assert [bool(row.problem) for row in open_table(path)] == [False, False, True]
+
+
+def test_files_that_are_not_text_are_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"PK\x03\x04\x14\x00\x00smiles,y\n")
+    with pytest.raises(GrassError, match="not text"):
+        open_table(path)

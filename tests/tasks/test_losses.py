@@ -84,3 +84,13 @@ def test_binary_cross_entropy_smooths_both_ways(generator, q):
     expected = -(t * p.log() + (1 - t) * (1 - p).log()).mean()
     assert float(task.loss(logits, target, q)) == pytest.approx(float(expected), rel=1e-9)
     assert float(expected) == pytest.approx(float(F.binary_cross_entropy(p, t)), rel=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-13])
+def test_tiny_units_are_scaled_so_that_gradients_are_not(generator, unit):
+    target = unit * torch.randn(30, 1, generator=generator)
+    scaling = make_task(TaskConfig()).scaling([target])
+    assert scaling["target_scale"][0] == pytest.approx(float(target.std(correction=0)), rel=1e-4)
+    task = make_task(TaskConfig(**scaling))
+    assert 0.1 < float(task.loss(torch.zeros(30, 1), target, 0.0)) < 10
+    assert make_task(TaskConfig()).scaling([torch.full((30, 1), unit)])["target_scale"] == [1.0]

@@ -83,3 +83,15 @@ def test_binary_and_regression_metrics_equal_scikit_learn(random):
 def test_no_label_that_occurs_both_ways_has_no_score():
     p, t = torch.rand(5, 1), torch.ones(5, 1)
     assert np.isnan(task("binary", 1, "auc").score(p, t))
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e-13])
+def test_r2_does_not_depend_on_the_unit(random, unit):
+    y = torch.randn(50, 1, generator=random)
+    q = y + torch.randn(50, 1, generator=random)
+    expected = sk.r2_score(y, q)
+    score = task("regression", 1, "r2").score(unit * q, unit * y)
+    assert score == pytest.approx(expected, abs=1e-4)
+    constant = torch.full((50, 1), 3.5 * unit)
+    assert task("regression", 1, "r2").score(constant + unit, constant) == 0
+    assert task("regression", 1, "r2").score(constant, constant) == 1

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 from grass_gnn.config import TaskConfig
 from grass_gnn.data.tables.composition import Composition
-from grass_gnn.data.tables.files import guard
+from grass_gnn.data.tables.files import guard, shorten
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import read_scaffolds
 from grass_gnn.data.tables.remarks import RARE, remarks
@@ -115,6 +115,12 @@ def _split(read: ReadRows, spec: TableSpec, seed: int) -> list[TableRow]:
     rows = read.rows
     if spec.split_column is not None:
         parts = named_split([row.split or "" for row in rows])
+        if not any(parts):
+            example = shorten(next((row.split for row in rows if row.split), ""))
+            raise GrassError(
+                f"The column {spec.split_column!r} (--split) contains none of train, val and test, "
+                f"but {example}, for example."
+            )
         unknown = "the split column contains none of train, val and test"
         return [
             replace(row, split=part, problem=row.problem or ("" if part else unknown))

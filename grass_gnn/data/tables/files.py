@@ -6,6 +6,7 @@ bounded whatever a file contains, and no cell we write can be evaluated as a for
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -18,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,12 +52,30 @@ _LARGEST_PARQUET = 1 << 26  # decompressed bytes: a column of a row group is in 
 
 
 def open_text(path: Path) -> io.TextIOWrapper:
-    """Open a text file, compressed or not; invalid bytes become replacement characters."""
+    """Open a text file, compressed or not.
+
+    It is UTF-8, or UTF-16 if it says so, as texts of Excel do. Bytes that are not valid UTF-8 are
+    read as Windows-1252, the usual encoding of other files.
+    """
     csv.field_size_limit(sys.maxsize)
     with path.open("rb") as probe:
-        compressed = probe.read(2) == b"\x1f\x8b"
-    raw: Any = _Unpacked(path, "rb") if compressed else path.open("rb")
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline=None)
+        start = probe.read(2)
+    raw: Any = _Unpacked(path, "rb") if start == b"\x1f\x8b" else path.open("rb")
+    if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return io.TextIOWrapper(raw, encoding="utf-16", errors="replace", newline=None)
+    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors=_WINDOWS, newline=None)
+
+
+_WINDOWS = "windows-1252-where-invalid"  # name of the error handler below
+
+
+def _as_windows(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return error.object[error.start : error.end].decode("cp1252", "replace"), error.end
+
+
+codecs.register_error(_WINDOWS, _as_windows)
 
 
 def text_lines(file: io.TextIOWrapper) -> Iterator[str]:
@@ -84,6 +104,8 @@ class _Unpacked(gzip.GzipFile):
 
 
 _LONGEST_RECORD = 200  # lines of a record with quoted line breaks
+_LONGEST_HEADER = 10  # the same, of a header
+_SAMPLED_LINES, _SAMPLED_SIZE = 50, 1 << 16  # from which the delimiter is detected
 
 
 def records(
@@ -149,7 +171,10 @@ TABLE_ENDINGS = (
     *(f"{ending}.gz" for ending in (*_TEXT_ENDINGS, *OTHER_ENDINGS[2:])),
 )
 # Cells that mean "no value", in lower case.
-MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
+MISSING = {
+    *("", "na", "n/a", "#n/a", "<na>", "n.a.", "n.d.", "nd", "nan", "null", "none"),
+    *("?", "-", "--", "–", "—"),
+}
 
 try:
     from pyarrow import ArrowException
@@ -181,6 +206,7 @@ class Table:
     columns: list[str]
     delimiter: str | None  # of text files; None: another format
     read: Callable[[], Iterator[Row]] | None = None  # reads the rows of another format
+    header_lines: int = 1  # of text files
 
     def __iter__(self) -> Iterator[Row]:
         try:
@@ -209,8 +235,8 @@ class Table:
         assert self.delimiter is not None
         width = len(self.columns)
         with open_text(self.path) as file:
-            found = records(enumerate(text_lines(file), 1), self.delimiter, width)
-            next(found, None)  # the header
+            lines = islice(enumerate(text_lines(file), 1), self.header_lines, None)
+            found = records(lines, self.delimiter, width)
             empty: list[Row] = []  # blank lines are rows, except at the end
             for line, cells in found:
                 if not cells:
@@ -219,7 +245,7 @@ class Table:
                 yield from empty
                 empty.clear()
                 problem = ""
-                if len(cells) > width:
+                if any(cell.strip() for cell in cells[width:]):
                     problem = f"the row has {len(cells)} cells, but the header has {width}"
                 yield Row(line, (cells + [""] * width)[:width], problem)
 
@@ -255,14 +281,64 @@ def open_table(path: str | Path) -> Table:
             raise GrassError(f"The file {path} cannot be read: {first_line(error)}.") from None
     try:
         with open_text(path) as file:
-            header = next(text_lines(file), "")
+            sample = _first_lines(file)
     except _DAMAGES as error:
         raise GrassError(f"The file {path} cannot be read: {first_line(error)}.") from None
-    delimiter = "\t" if ".tsv" in name else max(",;\t", key=header.count)
-    cells = split_cells(header, delimiter) or []
+    if sample and "\0" in sample[0]:
+        raise GrassError(
+            f"The file {path} is not text: tables are read from CSV, TSV, Excel (.xlsx), SDF, SMI "
+            "and Parquet files."
+        )
+    delimiter = "\t" if ".tsv" in name else _find_delimiter(sample)
+    cells, count = _header(sample, delimiter)
     if not any(cell.strip() for cell in cells):
         raise GrassError(f"The file {path} has no header in its first line.")
-    return Table(path, [cell.strip() for cell in cells], delimiter)
+    return Table(path, [column_name(cell) for cell in cells], delimiter, header_lines=count)
+
+
+def column_name(cell: str) -> str:
+    """The name in a cell of a header, on one line, so that an option can give it."""
+    return " ".join(cell.split()) if "\n" in cell else cell.strip()
+
+
+def _first_lines(file: io.TextIOWrapper) -> list[str]:
+    lines, size = list[str](), 0
+    for line in islice(text_lines(file), _SAMPLED_LINES):
+        lines.append(line)
+        size += len(line)
+        if size > _SAMPLED_SIZE:
+            break
+    return lines
+
+
+def _header(lines: list[str], delimiter: str) -> tuple[list[str], int]:
+    """Cells of the header, of which a quoted one may hold line breaks, and its number of lines."""
+    text = ""
+    for count, line in enumerate(lines[:_LONGEST_HEADER], 1):
+        text += line
+        cells = split_cells(text, delimiter)
+        if cells is not None:
+            within = [split_cells(inner, delimiter) or [] for inner in lines[1 : count - 1]]
+            if any(len(inner) == len(cells) > 1 for inner in within):
+                break  # rows: the quotation mark in the first line is never closed
+            return cells, count
+    return [], 1
+
+
+def _find_delimiter(lines: list[str]) -> str:
+    """The delimiter with which most rows have as many cells as the header.
+
+    Names and decimal numbers may contain commas, so counting them in the header is not enough.
+    """
+
+    def fit(delimiter: str) -> tuple[int, int]:
+        cells, count = _header(lines, delimiter)
+        rows = [split_cells(line, delimiter) or [] for line in lines[count:]]
+        return sum(len(row) == len(cells) > 1 for row in rows), "".join(lines[:1]).count(delimiter)
+
+    # In a tie, commas belong to numbers or names.
+    best = max(";\t,", key=fit)
+    return best if any(best in line for line in lines[:1]) else ","
 
 
 def _parquet_file(path: Path) -> Any:
@@ -338,7 +414,7 @@ def parse_number(text: str) -> float:
     Raises:
         ValueError: The cell is neither; the message is a clause without a full stop.
     """
-    text = text.strip()
+    text = text.strip().replace("\u2212", "-")  # the minus sign of typeset texts
     if text.lower() in MISSING:
         return math.nan
     try:

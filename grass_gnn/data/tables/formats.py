@@ -6,6 +6,7 @@ that read molecules, so that a structure that crashes RDKit costs one row.
 
 from __future__ import annotations
 
+import logging
 import re
 import zipfile
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
-from grass_gnn.data.tables.files import Row, Table, open_text, text_lines
+from grass_gnn.data.tables.files import Row, Table, column_name, open_text, text_lines
 from grass_gnn.data.tables.parsing import MolBlockReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.errors import GrassError, first_line
@@ -33,17 +34,19 @@ _CHUNK = 512  # structures that are converted together
 _PROPERTY = re.compile(r">.*?<([^>]*)>")  # the line before a value in an SDF file
 _HEADER = re.compile(r"smiles|smi|canonical_smiles|structure", re.IGNORECASE)
 
+logger = logging.getLogger(__name__)
+
 
 # Excel -------------------------------------------------------------------------------------------
 
 
 def open_excel(path: Path) -> Table:
     """The first sheet of an Excel workbook; its first row is the header."""
-    rows = _sheet_rows(path)
+    rows = _sheet_rows(path, tell=True)
     header = next(rows, None)
     if header is None or not any(cell.strip() for cell in header.cells):
         raise GrassError(f"The first sheet of {path} has no header in its first row.")
-    names = [cell.strip() for cell in header.cells]
+    names = [column_name(cell) for cell in header.cells]
     while names and not names[-1]:  # columns that were formatted but never filled
         names.pop()
     return Table(path, names, None, partial(_excel_rows, path, len(names)))
@@ -63,7 +66,8 @@ def _excel_rows(path: Path, width: int) -> Iterator[Row]:
         yield Row(row.line, cells, "the row has cells without a header" if extra else row.problem)
 
 
-def _sheet_rows(path: Path) -> Iterator[Row]:
+def _sheet_rows(path: Path, tell: bool = False) -> Iterator[Row]:
+    """The rows of the first sheet; ``tell`` of others, which are not read."""
     try:
         from openpyxl import load_workbook
     except ImportError:
@@ -72,7 +76,11 @@ def _sheet_rows(path: Path) -> Iterator[Row]:
     try:
         book = load_workbook(path, read_only=True, data_only=True, keep_links=False)
         try:
-            sheet = book.worksheets[0]
+            sheet, *others = book.worksheets
+            if tell and others:
+                logger.warning(
+                    "%s has %d sheets: the first, %r, is read.", path, 1 + len(others), sheet.title
+                )
             sheet.reset_dimensions()  # what the file says about its size may be wrong
             cells = 0
             for line, values in enumerate(sheet.iter_rows(values_only=True), 1):
@@ -140,10 +148,25 @@ def _cell(value: Any) -> str:
 def open_smi(path: Path) -> Table:
     """Lines with a SMILES and a name; a header line gives the names of further columns."""
     with open_text(path) as file:
-        first = next(text_lines(file), "").split()
-    header = bool(first) and _HEADER.fullmatch(first[0]) is not None
-    names = first if header and len(first) > 1 else [SMILES, NAME]
-    return Table(path, names, None, partial(_smi_rows, path, names, header))
+        first = next(text_lines(file), "")
+    cells = [cell.strip() for cell in first.split("\t" if "\t" in first else None)]
+    if not cells or _HEADER.fullmatch(cells[0]) is None:
+        return Table(path, [SMILES, NAME], None, partial(_smi_rows, path, [SMILES, NAME], False))
+    if "\t" in first:  # names may contain spaces
+        return Table(path, cells, None, partial(_tabbed_rows, path, len(cells)))
+    names = cells if len(cells) > 1 else [SMILES, NAME]
+    return Table(path, names, None, partial(_smi_rows, path, names, True))
+
+
+def _tabbed_rows(path: Path, width: int) -> Iterator[Row]:
+    with open_text(path) as file:
+        for line, text in islice(enumerate(text_lines(file), 1), 1, None):
+            cells = [cell.strip() for cell in text.split("\t")]
+            if not any(cells):
+                continue
+            extra = any(cells[width:])
+            problem = f"the row has {len(cells)} cells, but the header has {width}" if extra else ""
+            yield Row(line, (cells + [""] * width)[:width], problem)
 
 
 def _smi_rows(path: Path, names: list[str], header: bool) -> Iterator[Row]:

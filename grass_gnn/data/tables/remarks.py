@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grass_gnn.data.tables.files import shorten
+from grass_gnn.data.tables.schema import class_name
 from grass_gnn.tasks import make_task
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _WIDE = 1000.0  # largest over smallest value, from which on a logarithm is suggested
 _FAR = 15.0  # standard deviations of an outlier
+_FEW_VALUES = 10  # among which no outlier is looked for
 _FEW_ROWS = 50  # training rows
 RARE = 0.1  # share of a class
 _SPLITS = {"train": "training", "val": "validation", "test": "test"}
@@ -32,6 +34,8 @@ def remarks(read: ReadRows, rows: Sequence[TableRow]) -> list[str]:
     targets = np.array([read.values[number][0] for number in usable], dtype=float)  # [M, targets]
     found = [*_conflicts(read, usable), *_fragments(read, usable)]
     numbers = make_task(read.task).cells == "numbers"
+    if make_task(read.task).cells == "classes":
+        found += _spellings(read, usable)
     rare: dict[str, str] = {}  # labels with a rare value
     for place, name in enumerate(read.schema.targets):
         known = ~np.isnan(targets[:, place])
@@ -95,6 +99,16 @@ def _differ(values: Sequence[Sequence[float]]) -> bool:
     )
 
 
+def _spellings(read: ReadRows, usable: Sequence[int]) -> list[str]:
+    """Names of classes that differ only in capitals."""
+    names = dict.fromkeys(class_name(read.rows[number].targets[0]) for number in usable)
+    others = [name for name in names if name not in read.schema.classes]
+    if not others:
+        return []
+    same = next(one for one in read.schema.classes if one.casefold() == others[0].casefold())
+    return [f"{shorten(others[0])} is read as {shorten(same)}: they differ only in capitals."]
+
+
 def _fragments(read: ReadRows, usable: Sequence[int]) -> list[str]:
     """Salts and mixtures, whose components are not connected."""
     molecules = [read.molecules[number] for number in usable]
@@ -119,13 +133,17 @@ def _numbers(name: str, values: np.ndarray, rows: Sequence[TableRow]) -> list[st
             "easier to predict."
         )
         return found
-    spread = float(values.std())
-    far = np.abs(values - values.mean()) / spread if spread > 0 else np.zeros(len(values))
-    if far.max(initial=0.0) > _FAR:
-        worst = rows[int(far.argmax())]
+    if len(values) < _FEW_VALUES:
+        return found
+    # Compared with the others: it would itself make their standard deviation large.
+    worst = int(np.abs(values - np.median(values)).argmax())
+    others = np.delete(values, worst)
+    spread = float(others.std())
+    far = abs(float(values[worst]) - float(others.mean())) / spread if spread > 0 else 0.0
+    if far > _FAR:
         found.append(
-            f"The target {name!r} is {values[int(far.argmax())]:.3g} in line {worst.line}, "
-            f"{far.max():.0f} standard deviations from the mean: is that right?"
+            f"The target {name!r} is {values[worst]:.3g} in line {rows[worst].line}, {far:,.0f} "
+            "standard deviations from the mean of the other rows: is that right?"
         )
     return found
 
@@ -134,7 +152,12 @@ def _classes(name: str, values: np.ndarray, splits: Mapping[str, np.ndarray]) ->
     found = []
     several = len(np.unique(values)) > 1
     for split, own in splits.items():
-        if several and len(own) and len(np.unique(own)) == 1:
+        if several and len(own) == 1:
+            found.append(
+                f"There is only one {_SPLITS[split]} row with {name!r}: ROC-AUC and average "
+                "precision are undefined there. Give more rows."
+            )
+        elif several and len(own) and len(np.unique(own)) == 1:
             found.append(
                 f"All {len(own):,} {_SPLITS[split]} rows have the same {name!r}: ROC-AUC and "
                 "average precision are undefined there. Try another split."

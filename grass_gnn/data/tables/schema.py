@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,25 +14,30 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from grass_gnn.config import Section, TaskConfig
+from grass_gnn.config import Section, TaskConfig, suggest
 from grass_gnn.data.benchmarks.targets import MOLECULE_TARGETS
 from grass_gnn.data.tables.descriptors import choose_descriptors, descriptor_names
 from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number, shorten
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
-from grass_gnn.data.tables.spec import COMPUTED, TableSpec
+from grass_gnn.data.tables.spec import COMPUTED, SPLIT_KINDS, TableSpec
 from grass_gnn.errors import DataError, GrassError
 from grass_gnn.progress import report_progress
 from grass_gnn.tasks import TASKS, TargetColumn, Task, kind_of_columns, make_task
 
-# Names of columns with molecules, without capitals, spaces and punctuation; InChI comes second.
+# Names of columns with molecules, without capitals, spaces and punctuation.
 _SMILES_NAMES = (
     *("smiles", "canonicalsmiles", "isomericsmiles", "standardsmiles", "rdkitsmiles"),
-    *("smilesstring", "smi", "mol", "molecule", "structure"),
+    *("smilesstring", "smi"),
 )
 _INCHI_NAMES = ("inchi", "standardinchi", "inchistring")
+_OTHER_NAMES = ("mol", "molecule", "structure")  # or a column with names of molecules
 _MOST_CLASSES = 0.5  # classes as a share of the rows, above which the column holds no classes
-_NUMBER_AND_UNIT = re.compile(r"[<>=~≈]{0,2}\s*[-+]?\d[\d.]*(?:[eE][-+]?\d+)?\s*[^\d\s].{0,20}")
+_FEW_CLASSES = 3  # up to which classes may be ranges of numbers, such as <1 and >1
+_QUANTITY = re.compile(  # a bound, a number and a unit
+    r"([<>=≤≥~≈]{0,2})\s*[-+\u2212]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?\s*([^\d\s.,].{0,20})?"
+)
+_LARGEST = 1e15  # target: sums of squares of larger ones would exceed single precision
 _YES = {"1", "1.0", "true", "yes"}
 _NO = {"0", "0.0", "false", "no"}
 
@@ -94,14 +100,20 @@ class TableSchema(Section):
             return math.nan
         try:
             if task.cells == "numbers":
-                return parse_number(cell)
+                return _target_number(cell)
             if task.cells == "labels":
                 return _label(cell)
-            return float(self.classes.index(_class_name(cell)))
+            return float(self._class_number(class_name(cell)))
         except ValueError as error:
             known = " or ".join(self.classes[:10])
             reason = f"{shorten(cell)} is not one of {known}" if self.classes else str(error)
             raise ValueError(f"in {name}, {reason}") from None
+
+    def _class_number(self, name: str) -> int:
+        """The place of a class, whose name may be written with other capitals."""
+        if name in self.classes:
+            return self.classes.index(name)
+        return [one.casefold() for one in self.classes].index(name.casefold())
 
 
 def find_smiles(table: Table, name: str | None) -> str:
@@ -110,26 +122,49 @@ def find_smiles(table: Table, name: str | None) -> str:
         table.place(name, "--smiles")
         return name
     if (place := find_molecules(table.columns)) is not None:
-        return table.columns[place]
+        found = table.columns[place]
+        others = [one for one in table.columns if "smiles" in one.lower() and one != found]
+        if others:
+            logger.warning(
+                "%s: molecules are read from the column %r, not from %s (--smiles).",
+                table.path,
+                found,
+                ", ".join(map(shorten, others[:5])),
+            )
+        return found
     raise GrassError(
-        f"Which column of {table.path} contains SMILES? Use --smiles; "
-        f"there are {', '.join(table.columns[:20])}."
+        f"Which column of {table.path} contains SMILES? Use --smiles; according to its first row, "
+        f"the columns are {', '.join(shorten(name) for name in table.columns[:20])}."
     )
+
+
+def place_molecules(table: Table, schema: TableSchema, given: str | None) -> int:
+    """Index of the column of molecules in a table for a trained model.
+
+    Args:
+        table: The table.
+        schema: The schema of the model.
+        given: Name of the column, if the user gave one. By default, that of the training table, or
+            else one with a usual name.
+    """
+    if given is None and schema.smiles not in table.columns:
+        given = find_smiles(table, None)
+    return table.place(given or schema.smiles, "--smiles")
 
 
 def find_molecules(columns: Sequence[str]) -> int | None:
     """Index of the column whose name says that it holds SMILES, or else InChI; None without one.
 
     Capitals, spaces and punctuation do not matter ("Canonical SMILES"). If no name is known, the
-    only one that contains "smiles" will do.
+    only one that contains "smiles" will do, or else a column named "molecule" or "structure".
     """
     plain = [re.sub(r"[\W_]", "", name.lower()) for name in columns]
-    for known in (_SMILES_NAMES, _INCHI_NAMES):
+    similar = [name for name in plain if "smiles" in name]
+    for known in (_SMILES_NAMES, _INCHI_NAMES, similar if len(similar) == 1 else (), _OTHER_NAMES):
         for place, name in enumerate(plain):
             if name in known:
                 return place
-    similar = [place for place, name in enumerate(plain) if "smiles" in name]
-    return similar[0] if len(similar) == 1 else None
+    return None
 
 
 def infer_task(
@@ -153,7 +188,7 @@ def infer_task(
     for name, cells in known.items():
         if not cells:
             raise GrassError(f"The target column {name!r} is empty.")
-    facts = {name: _target_column(cells) for name, cells in known.items()}
+    facts = {name: _target_column(cells, kind is None) for name, cells in known.items()}
     found, said = kind_of_columns(facts) if kind is None else (TASKS[kind], "as requested")
     classes: list[str] = []
     if found.cells == "classes":
@@ -162,7 +197,7 @@ def infer_task(
         (column,) = facts.values()
         classes = sorted(column.distinct, key=_order)
         ((name, cells),) = known.items()
-        _check_repeated(name, cells, classes)
+        _check_quantities(name, cells, classes, kind is None)
         found.check_classes(classes)
     outputs = found.count_outputs(len(columns), len(classes))
     missing = len(columns) > 1 and any(_is_missing(c) for cells in columns.values() for c in cells)
@@ -170,40 +205,81 @@ def infer_task(
     return task, classes, f"Task: {make_task(task).summary} ({said})."
 
 
-def _check_repeated(name: str, cells: Sequence[str], classes: Sequence[str]) -> None:
-    """Raise if nearly every value is a class of its own, so that there is nothing to learn."""
-    if len(cells) < 10 or len(classes) <= _MOST_CLASSES * len(cells):
+def _check_quantities(
+    name: str, cells: Sequence[str], classes: Sequence[str], inferred: bool
+) -> None:
+    """Raise if the classes are numbers with bounds or units, or if nearly every row has its own."""
+    if len(cells) < 10:
         return
-    example = shorten(cells[0])
-    if 2 * sum(bool(_NUMBER_AND_UNIT.fullmatch(cell)) for cell in cells) > len(cells):
+    unique = len(classes) > _MOST_CLASSES * len(cells)
+    found = [one for one in map(_QUANTITY.fullmatch, classes) if one is not None]
+    units = Counter(one[2] for one in found)
+    # Different texts after numbers are names, such as 2C9 and 3A4, unless every row has its own.
+    alike = len(found) if unique else max(units.values(), default=0)
+    texts = [one[0] for one in found if one[1] or one[2]]
+    many = unique or (inferred and len(classes) > _FEW_CLASSES)
+    if many and texts and 2 * alike > len(classes):
+        hint = "" if unique else " If these are classes, use --task classification."
         raise DataError(
-            f"The target {name!r} contains numbers with text, such as {example}: keep the numbers "
-            "only, and leave out rows that have a bound instead of a value."
+            f"The target {name!r} contains numbers with text, such as {shorten(texts[0])}: keep the "
+            f"numbers only, and leave out rows that have a bound instead of a value.{hint}"
         )
-    raise DataError(
-        f"The target {name!r} has {len(classes):,} different texts in {len(cells):,} rows, such as "
-        f"{example}: identifiers cannot be predicted. Choose another --target."
-    )
+    if unique and len(found) == len(classes):
+        raise DataError(
+            f"The target {name!r} has {len(classes):,} different numbers in {len(cells):,} rows, "
+            f"such as {shorten(cells[0])}: these are not classes (--task)."
+        )
+    if unique:
+        raise DataError(
+            f"The target {name!r} has {len(classes):,} different texts in {len(cells):,} rows, "
+            f"such as {shorten(cells[0])}: identifiers cannot be predicted. Choose another "
+            "--target."
+        )
 
 
-def _target_column(cells: Sequence[str]) -> TargetColumn:
+def _target_column(cells: Sequence[str], inferred: bool) -> TargetColumn:
+    """What the cells of a column say about its task.
+
+    If the task is inferred and most cells are numbers, others count as invalid: a few remarks
+    between zeros and ones do not make them quantities.
+    """
+    numbers = [cell for cell in cells if _is_number(cell)]
+    is_number = _mostly_numbers(cells, numbers)
+    used = numbers if inferred and is_number else cells
+    spellings: dict[str, str] = {}  # the most frequent one of those that differ in capitals
+    for name, _ in Counter(map(class_name, used)).most_common():
+        spellings.setdefault(name.casefold(), name)
     return TargetColumn(
-        distinct={_class_name(cell) for cell in cells},
-        is_number=_mostly_numbers(cells),
-        is_label=all(cell.lower() in _YES | _NO for cell in cells),
+        distinct=set(spellings.values()),
+        is_number=is_number,
+        is_label=all(cell.lower() in _YES | _NO for cell in used),
     )
 
 
-def _mostly_numbers(cells: Sequence[str]) -> bool:
-    """Whether a column contains numbers, apart from a few invalid cells."""
-    wrong = 0
-    for cell in cells:
-        try:
-            parse_number(cell)
-        except ValueError:
-            # 1,000 is meant as a number, and later rejected as an invalid one.
-            wrong += not cell.replace(",", "").replace(".", "").lstrip("+-").isdigit()
-    return 2 * wrong < len(cells)
+def _mostly_numbers(cells: Sequence[str], numbers: Sequence[str]) -> bool:
+    """Whether a column contains numbers, apart from a few invalid cells or a frequent remark."""
+    if 2 * len(numbers) > len(cells):
+        return True
+    distinct = {class_name(cell) for cell in numbers}
+    whole = all(name.lstrip("-").isdigit() for name in distinct)
+    remarks = {class_name(cell) for cell in cells} - distinct
+    return not whole and len(distinct) > _FEW_CLASSES and len(distinct) > 2 * len(remarks)
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is meant as a number; 1,000 is, and later rejected as an invalid one."""
+    try:
+        parse_number(cell)
+    except ValueError:
+        return cell.replace(",", "").replace(".", "").lstrip("+-").isdigit()
+    return True
+
+
+def _target_number(cell: str) -> float:
+    number = parse_number(cell)
+    if abs(number) > _LARGEST:
+        raise ValueError(f"{shorten(cell)} is too large: use another unit or a logarithm")
+    return number
 
 
 def _label(cell: str) -> float:
@@ -215,7 +291,7 @@ def _label(cell: str) -> float:
     raise ValueError(f"{shorten(cell)} is neither 0 nor 1")
 
 
-def _class_name(cell: str) -> str:
+def class_name(cell: str) -> str:
     """The name of a class, the same however its number is written."""
     text = cell.strip()
     try:
@@ -279,6 +355,8 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
     if not spec.targets:
         known = ", ".join(table.columns[:20])
         raise GrassError(f"Which column should be predicted? Use --target; columns: {known}.")
+    if twice := [name for name, count in Counter(spec.targets).items() if count > 1]:
+        raise DataError(f"The target {twice[0]!r} is given twice (--target).")
     columns = [name for name in spec.descriptors if name != COMPUTED]
     computed = dict.fromkeys(descriptor_names(), math.nan) if COMPUTED in spec.descriptors else {}
     leaking = [name for name in columns if name in spec.targets]
@@ -294,6 +372,8 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
     for file, split in ((spec.val, "val"), (spec.test, "test")):
         if file is not None:
             rows += _cells(open_table(file), schema, None, split)
+    if all(row.problem for row in rows):
+        _check_problems(rows, spec.bad_rows, Path(path))
     cells = {
         name: [row.targets[number] for row in rows if not row.problem]
         for number, name in enumerate(schema.targets)
@@ -365,9 +445,12 @@ def parse_descriptors(names: Sequence[str], cells: Sequence[str]) -> list[float]
 def _cells(
     table: Table, schema: TableSchema, column: str | None, split: str | None
 ) -> list[TableRow]:
-    smiles = table.place(schema.smiles, "--smiles")
+    smiles = place_molecules(table, schema, None)
     targets = [table.place(name, "--target") for name in schema.targets]
     numbers = [table.place(name, "--descriptors") for name in schema.descriptors]
+    if column is not None and column not in table.columns:
+        known = suggest(column, [*SPLIT_KINDS, *table.columns])
+        raise GrassError(f"{table.path} has no column {column!r} (--split){known}")
     where = None if column is None else table.place(column, "--split")
     found = []
     for row in table:

@@ -13,6 +13,7 @@ from grass_gnn.errors import GrassError
 SPLITS = ("train", "val", "test")
 DEFAULT_SHARES = (0.8, 0.1, 0.1)
 BAD_ROWS = ("skip", "fail")
+SPLIT_KINDS = ("random", "stratified", "scaffold")
 COMPUTED = "rdkit"
 """In place of a column: the descriptors that RDKit computes."""
 
@@ -77,7 +78,7 @@ class TableSpec:
     @property
     def split_column(self) -> str | None:
         """The column that contains the split of each row, if there is one."""
-        return None if self.split in ("random", "stratified", "scaffold") else self.split
+        return None if self.split in SPLIT_KINDS else self.split
 
 
 def parse_shares(text: str) -> tuple[float, float, float]:
