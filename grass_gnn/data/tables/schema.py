@@ -221,8 +221,8 @@ def _check_quantities(
     if many and texts and 2 * alike > len(classes):
         hint = "" if unique else " If these are classes, use --task classification."
         raise DataError(
-            f"The target {name!r} contains numbers with text, such as {shorten(texts[0])}: keep the "
-            f"numbers only, and leave out rows that have a bound instead of a value.{hint}"
+            f"The target {name!r} contains numbers with text, such as {shorten(texts[0])}: keep "
+            f"only the numbers, and leave out rows that have a bound instead of a value.{hint}"
         )
     if unique and len(found) == len(classes):
         raise DataError(
