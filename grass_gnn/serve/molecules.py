@@ -19,7 +19,7 @@ from grass_gnn.api.explanation import explained_output, output_names
 from grass_gnn.api.prediction import Answer, answer_rows
 from grass_gnn.data.checking import CheckedGraph
 from grass_gnn.data.packed.dataset import pack_checked
-from grass_gnn.data.tables.files import Row, guard, open_table, shorten
+from grass_gnn.data.tables.files import Row, decode_text, guard, open_table, shorten
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import LostMolecule, ReadingPool
 from grass_gnn.data.tables.schema import TableSchema, find_molecules, parse_descriptors
@@ -75,7 +75,7 @@ class Sheet:
         """
         if body.startswith(_COMPRESSED):
             raise GrassError("The page accepts tables as plain text: CSV or TSV.")
-        text = body.decode("utf-8-sig", errors="replace").replace("\0", "\ufffd")
+        text = decode_text(body).replace("\0", "\ufffd")
         lines = [line for line in re.split(r"\r\n?|\n", text) if line.strip()]
         if not lines:
             raise GrassError("There are no molecules to predict.")

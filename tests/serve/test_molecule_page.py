@@ -70,6 +70,14 @@ def test_a_table_gives_what_predict_writes(run, client, tmp_path):
     assert [row["warning"] for row in shown] == [*("", "unlike the training molecules", "", "", "")]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
+def test_tables_of_other_programs_keep_their_letters(client, encoding):
+    text = "Säure,smiles\r\nEssigsäure,CC(=O)O\r\n"
+    answer = client.post("/predict?as=table", content=text.encode(encoding))
+    (row,) = rows_of(answer)
+    assert row["Säure"] == "Essigsäure" and row["logS_pred"]
+
+
 @pytest.mark.parametrize("text", ["CCO ethanol\n\nC#N  hydrogen cyanide", "smiles\nCCO\nC#N"])
 def test_pasted_lines_may_have_names_or_a_header(client, text):
     shown = client.post("/predict", content=text).json()["rows"]

@@ -52,18 +52,28 @@ _LARGEST_PARQUET = 1 << 26  # decompressed bytes: a column of a row group is in 
 
 
 def open_text(path: Path) -> io.TextIOWrapper:
-    """Open a text file, compressed or not.
-
-    It is UTF-8, or UTF-16 if it says so, as texts of Excel do. Bytes that are not valid UTF-8 are
-    read as Windows-1252, the usual encoding of other files.
-    """
+    """Open a text file, compressed or not; see :func:`decode_text` for its encoding."""
     csv.field_size_limit(sys.maxsize)
     with path.open("rb") as probe:
         start = probe.read(2)
     raw: Any = _Unpacked(path, "rb") if start == b"\x1f\x8b" else path.open("rb")
+    encoding, errors = _encoding(start)
+    return io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline=None)
+
+
+def decode_text(data: bytes) -> str:
+    """The text of a table: UTF-8, or UTF-16 if it says so, as texts of Excel do.
+
+    Bytes that are not valid UTF-8 are read as Windows-1252, the usual encoding of other files.
+    """
+    return data.decode(*_encoding(data[:2]))
+
+
+def _encoding(start: bytes) -> tuple[str, str]:
+    """Encoding of a text that starts with these bytes, and what is done with invalid ones."""
     if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return io.TextIOWrapper(raw, encoding="utf-16", errors="replace", newline=None)
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors=_WINDOWS, newline=None)
+        return "utf-16", "replace"
+    return "utf-8-sig", _WINDOWS
 
 
 _WINDOWS = "windows-1252-where-invalid"  # name of the error handler below
