@@ -193,7 +193,7 @@ def _check_spreads(
     for number, name in enumerate(names):
         known = ~error[:, number].isnan()
         std, own = spread.std[known, number].double(), error[known, number]
-        _check_count(len(std))
+        _check_count(len(std), f" with {name}" if len(names) > 1 else "")
         spreads = std > _NO_SPREAD * std.median()
         z = (own[spreads] / std[spreads]).numpy() if bool(spreads.any()) else np.ones(1)
         if not bool(own.any()):
@@ -251,11 +251,11 @@ def _check_probabilities(
     )
 
 
-def _check_count(rows: int) -> None:
+def _check_count(rows: int, of: str = "") -> None:
     if rows < FEWEST:
         raise GrassError(
-            f"{rows} rows are too few for a calibration ({FEWEST} that no run was trained on are "
-            "needed): use a larger validation set, the same --split-seed for all runs of an "
+            f"{rows} rows{of} are too few for a calibration ({FEWEST} that no run was trained on "
+            "are needed): use a larger validation set, the same --split-seed for all runs of an "
             "ensemble, or a table of other rows (--data)."
         )
 
