@@ -1,16 +1,18 @@
-"""The preset zinc-cpu; its weights come with the package.
+"""ZINC in two stages: the preset zinc-cpu, and from its weights the deeper zinc-cpu-deep.
 
-    python results/zinc/make.py --data FOLDER
+    python results/zinc/make.py --data FOLDER                                 # both stages
+    python results/zinc/make.py --data FOLDER --shallow results/zinc/shallow  # only the second
 
-Trains in --runs (an interrupted run is resumed), then writes scores, curve and weights next to this
-file, and what predictions need to grass_gnn/models/zinc: weights, card, calibration, and training
-molecules to compare with.
+Trains in --runs (an interrupted run is resumed), then writes scores, curves and weights next to
+this file, and what predictions need to grass_gnn/models/zinc: weights, card, calibration, and
+training molecules to compare others with.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,14 +31,22 @@ from grass_gnn.experiments.measured import RunRecord
 from grass_gnn.files import read_json, write_json, write_text
 from grass_gnn.report.figures import training_curves
 from grass_gnn.training.options import RunOptions
-from grass_gnn.training.run import train
+from grass_gnn.training.start import train_from
 from grass_gnn.uncertainty.domain import Domain, SimilarityReference
 
 HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1] / "grass_gnn" / "models" / "zinc"
 COMPARED = ("domain.json", "similarity.safetensors", "neighbours.safetensors")
 MODEL = ("weights.safetensors", "config.json", "calibration.json", "results.json", *COMPARED)
-KEPT = (*MODEL, "config.toml", "metrics.csv", "val_predictions.csv", "test_predictions.csv")
+RECORD = (
+    "results.json",
+    "config.toml",
+    "metrics.csv",
+    "val_predictions.csv",
+    "test_predictions.csv",
+)
+SHALLOW = ("weights.safetensors", "config.json", *RECORD)
+DEEP = (*MODEL, "start.json", *RECORD)
 COUNTS = (1, 4, 16, 64)  # rewirings to average over
 RESAMPLES = 10_000
 
@@ -45,22 +55,20 @@ def main() -> None:
     """Train or resume, evaluate, and copy the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True, help="folder with ZINC's raw files")
-    parser.add_argument("--runs", type=Path, default=Path("runs/zinc-cpu"))
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--shallow", type=Path, help="a finished first stage, to skip it")
     arguments = parser.parse_args()
-    run = arguments.runs
-    config = GRASSConfig.preset("zinc-cpu")
-    data = prepare_benchmark(config, arguments.data)
-    if not (run / "results.json").exists():
-        train(config, data, run, RunOptions(resume=run.exists()))
+    first, run = arguments.shallow or arguments.runs / "zinc-cpu", arguments.runs / "zinc-cpu-deep"
+    data = prepare_benchmark(GRASSConfig.preset("zinc-cpu"), arguments.data)
+    train_stage("zinc-cpu", data, first, seed=0)
+    train_stage("zinc-cpu-deep", data, run, seed=1, start=first)
     describe_molecules(arguments.data, run)
     calibrate(run)
-    for name in KEPT:
-        shutil.copy(run / name, HERE / name)
-    for name in ("config.json", "results.json"):
-        forget_place(HERE / name)
+    keep(first, HERE / "shallow", SHALLOW)
+    keep(run, HERE, DEEP)
     write_json(HERE / "averaging.json", averaging(data))
-    curve = training_curves("zinc", [("GRASS, 12 layers", RunRecord(HERE))])
-    write_text(HERE / "curve.svg", curve.file)
+    stages = [("12 layers", RunRecord(HERE / "shallow")), ("49 layers", RunRecord(HERE))]
+    write_text(HERE / "curve.svg", training_curves("zinc", stages).file)
     SHIPPED.mkdir(parents=True, exist_ok=True)
     for name in MODEL:
         shutil.copy(HERE / name, SHIPPED / name)
@@ -82,11 +90,29 @@ def describe_molecules(data: str, run: Path) -> None:
     write_json(run / "config.json", {**card, "similarity_sha256": checksum})
 
 
-def forget_place(path: Path) -> None:
-    """Remove the folder of the data, which means nothing on other machines."""
-    values = read_json(path)
-    values["data"]["origin"].pop("folder", None)
-    write_json(path, values)
+def train_stage(
+    preset: str, data: PreparedData, folder: Path, seed: int, start: Path | None = None
+) -> None:
+    """Train a stage unless it is finished; the second one starts from the weights of the first."""
+    if not (folder / "results.json").exists():
+        options = RunOptions(seed=seed, resume=folder.exists())
+        train_from(start, GRASSConfig.preset(preset), data, folder, options)
+
+
+def keep(run: Path, folder: Path, names: Sequence[str]) -> None:
+    """Copy the files of a run, without the places that mean nothing on other machines."""
+    if run.resolve() == folder.resolve():
+        return
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        shutil.copy(run / name, folder / name)
+    for name in {"config.json", "results.json", "start.json"}.intersection(names):
+        values = read_json(folder / name)
+        values.get("data", {}).get("origin", {}).pop("folder", None)
+        start = values if name == "start.json" else values.get("start", {})
+        if start:
+            start["run"] = "results/zinc/shallow"
+        write_json(folder / name, values)
 
 
 def averaging(data: PreparedData) -> dict[str, object]:

@@ -29,7 +29,7 @@ def test_the_shipped_weights_are_those_of_the_results():
 
 def test_it_is_the_preset_on_the_official_files():
     trained = load_model("zinc")
-    assert trained.config == GRASSConfig.preset("zinc-cpu")
+    assert trained.config == GRASSConfig.preset("zinc-cpu-deep")
     assert trained.card["data"]["fingerprint"]["official"]
     assert "folder" not in trained.card["data"]["origin"]  # a place on somebody's disk
 
