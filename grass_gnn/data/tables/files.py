@@ -208,6 +208,14 @@ class Row(NamedTuple):
     problem: str  # why the row cannot be used; usually empty
 
 
+def fit_row(line: int, cells: list[str], width: int) -> Row:
+    """A row with as many cells as the header; surplus ones are a problem unless they are empty."""
+    problem = ""
+    if any(cell.strip() for cell in cells[width:]):
+        problem = f"the row has {len(cells)} cells, but the header has {width}"
+    return Row(line, (cells + [""] * width)[:width], problem)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table that is read row by row, from the start each time it is iterated over."""
@@ -254,10 +262,7 @@ class Table:
                     continue
                 yield from empty
                 empty.clear()
-                problem = ""
-                if any(cell.strip() for cell in cells[width:]):
-                    problem = f"the row has {len(cells)} cells, but the header has {width}"
-                yield Row(line, (cells + [""] * width)[:width], problem)
+                yield fit_row(line, cells, width)
 
 
 def is_table(path: str | Path) -> bool:

@@ -16,7 +16,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
-from grass_gnn.data.tables.files import Row, Table, column_name, open_text, text_lines
+from grass_gnn.data.tables.files import Row, Table, column_name, fit_row, open_text, text_lines
 from grass_gnn.data.tables.parsing import MolBlockReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.errors import GrassError, first_line
@@ -162,11 +162,8 @@ def _tabbed_rows(path: Path, width: int) -> Iterator[Row]:
     with open_text(path) as file:
         for line, text in islice(enumerate(text_lines(file), 1), 1, None):
             cells = [cell.strip() for cell in text.split("\t")]
-            if not any(cells):
-                continue
-            extra = any(cells[width:])
-            problem = f"the row has {len(cells)} cells, but the header has {width}" if extra else ""
-            yield Row(line, (cells + [""] * width)[:width], problem)
+            if any(cells):
+                yield fit_row(line, cells, width)
 
 
 def _smi_rows(path: Path, names: list[str], header: bool) -> Iterator[Row]:
