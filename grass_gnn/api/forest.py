@@ -40,7 +40,7 @@ from grass_gnn.evaluation.stack import ForestCard, Stack, fit_reach, fit_shares,
 from grass_gnn.evaluation.trained import Prediction, read_card
 from grass_gnn.files import write_json
 from grass_gnn.progress import report_progress
-from grass_gnn.tasks import METRICS, Task, format_score, make_task
+from grass_gnn.tasks import CONSTANT, METRICS, TINY, Task, format_score, make_task
 from grass_gnn.training.run import Run
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,6 @@ MOST_ROWS = 10_000  # test or validation rows, above which there is no forest
 # Training rows times targets, above which rows are drawn at random: about a minute of CPU time.
 _MOST_NUMBERS, _MOST_LABELS = 8_000, 42_000
 _FEW = 1_000  # training rows, below which each split of a tree looks at all columns
-_TINY = 1e-4  # standard deviation of targets
 _TREES = 100
 MODEL = "forest of extra trees"
 _MOST_NODES = 600_000  # of all trees together: 10 MB
@@ -318,8 +317,8 @@ def _fit(
 def _unit(targets: np.ndarray) -> float:
     """What numbers are divided by: scikit-learn does not split nodes whose variance is tiny."""
     spread = float(targets.std())
-    constant = spread <= 1e-12 * float(np.abs(targets).max())
-    return 1.0 if constant or spread > _TINY else spread
+    constant = spread <= CONSTANT * float(np.abs(targets).max())
+    return 1.0 if constant or spread > TINY else spread
 
 
 def _leaf_errors(

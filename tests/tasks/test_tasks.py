@@ -48,10 +48,10 @@ def test_settings_and_classes_name_the_same_kinds_losses_and_metrics():
 
 
 def test_no_other_module_compares_kinds_of_tasks():
-    """A new kind touches tasks.py, the settings, and nothing else."""
+    """A new kind touches tasks/, the settings, and nothing else."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        if path.relative_to(PACKAGE).as_posix() in ("tasks.py", "config/settings.py"):
+        if path.relative_to(PACKAGE).as_posix().startswith(("tasks/", "config/settings.py")):
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Compare | ast.Dict | ast.Subscript | ast.Call):
