@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -148,10 +149,11 @@ edge_channels=[4], level='graph')
             nodes, edges = self.encoding.random_signs(
                 nodes, edges, batch.edge_index, batch.node_graph, batch.num_graphs
             )
-        return (
-            self.embed_nodes(batch.x, nodes),
-            self.embed_edges(batch.edge_attr, edges, batch.edge_kind),
-        )
+        with no_cpu_autocast():
+            return (
+                self.embed_nodes(batch.x, nodes),
+                self.embed_edges(batch.edge_attr, edges, batch.edge_kind),
+            )
 
     def embed_nodes(self, features: Tensor | None, encoding: Tensor) -> Tensor:
         """x⁰ [N, d] from features and encodings [N, …]."""
@@ -183,13 +185,24 @@ edge_channels=[4], level='graph')
 
     def output(self, x: Tensor, e: Tensor, batch: GraphBatch) -> Tensor:
         """Predictions, as :meth:`forward` returns them, from the representations of a batch."""
-        return self.head(self.readout(x, e, batch)) * self.target_scale + self.target_shift
+        with no_cpu_autocast():
+            return self.head(self.readout(x, e, batch)) * self.target_scale + self.target_shift
 
     @torch.no_grad()
     def attention(self, graphs: GraphBatch | Data | Sequence[Data]) -> tuple[GraphBatch, Tensor]:
         """The batch and the attention weights of its edges in every layer [L, E, d]."""
         batch = self.prepare(graphs)
         return batch, self.layers.attention(*self.embed(batch), batch)
+
+
+def no_cpu_autocast() -> AbstractContextManager[None]:
+    """Compute embeddings and head in float32 on a CPU, where mixed precision is for the layers.
+
+    PyTorch generates code for a product of bfloat16 matrices whenever their shapes are new, as the
+    number of edges is in every batch, and keeps it: that costs more time than the products take,
+    and hundreds of megabytes.
+    """
+    return torch.autocast("cpu", enabled=False)
 
 
 def prepare_batch(
