@@ -1,6 +1,6 @@
 """Training on your own data: a table of molecules, or a list of PyG graphs.
 
-Features and task follow from the data, depth, width and epochs from its size
+Features and task follow from the data, depth and number of epochs from its size
 (:func:`default_settings`).
 
 The run folder keeps the encoded splits next to the trained model, so that ``evaluate`` and
