@@ -47,6 +47,8 @@ def from_networkx(
         node_features: Numeric node attributes.
         edge_features: Numeric edge attributes.
     """
+    if not _is_networkx(graph):
+        raise GrassError(f"Expected a NetworkX graph, not a {type(graph).__name__}.")
     nodes = list(graph.nodes)
     place = {node: number for number, node in enumerate(nodes)}
     pairs, attributes = [], []
@@ -118,7 +120,7 @@ def read_graph(
     if columns:
         data.x = torch.tensor(x)  # [n, columns]
     if len(links.columns) > 2:
-        data.edge_attr = torch.tensor(attributes)  # [E, columns]
+        data.edge_attr = torch.tensor(attributes).view(len(pairs), len(links.columns) - 2)
     if target is not None:
         _set_targets(data, labels)
     data.node_names = list(place)
@@ -176,11 +178,12 @@ def _set_targets(data: Data, cells: Sequence[str]) -> None:
 
 def _numbers(values: Sequence[Any], names: Sequence[str], what: str) -> Tensor:
     try:
-        return torch.tensor([[float(own[name]) for name in names] for own in values])
+        rows = [[float(own[name]) for name in names] for own in values]
     except (KeyError, TypeError, ValueError) as error:
         raise GrassError(
             f"The {what} attributes {', '.join(names)} are not all numbers: {error}."
         ) from None
+    return torch.tensor(rows).view(len(rows), len(names))  # also of a graph without edges
 
 
 def _number(table: Table, line: int, cell: str) -> float:
@@ -214,8 +217,10 @@ def _infer_features(what: str, tensors: Sequence[Tensor | None]) -> FeatureConfi
     if len(given) < len(tensors):
         raise GrassError(f"Some graphs have {what} features and others have none.")
     for tensor in given:
-        if not isinstance(tensor, Tensor) or not tensor.dim() or tensor.is_complex():
+        if not isinstance(tensor, Tensor) or not tensor.dim():
             raise GrassError(f"The {what} features must be tensors with a row for each {what}.")
+        if tensor.is_complex() or tensor.layout != torch.strided:
+            raise GrassError(f"The {what} features must be dense tensors of real numbers.")
     flat = [tensor.flatten(1) if tensor.dim() > 1 else tensor.unsqueeze(1) for tensor in given]
     widths = {tensor.size(1) for tensor in flat if tensor.size(0)} or {flat[0].size(1)}
     if len(widths) > 1:
@@ -223,6 +228,7 @@ def _infer_features(what: str, tensors: Sequence[Tensor | None]) -> FeatureConfi
         raise GrassError(f"Some graphs have {few} columns of {what} features, others {many}.")
     rows = torch.cat([tensor for tensor in flat if tensor.size(0)] or flat[:1])  # [M, columns]
     if not rows.is_floating_point():
+        rows = rows.long()  # uint16 has no minimum
         if rows.numel() and int(rows.min()) < 0:
             raise GrassError(f"A {what} feature is negative, but categories start at 0.")
         largest = rows.max(dim=0).values.tolist() if rows.size(0) else [0] * rows.size(1)
@@ -363,6 +369,10 @@ def split_graphs(graphs: Graphs, spec: GraphSpec, seed: int) -> dict[str, list[D
     seed = seed if spec.split_seed is None else spec.split_seed
     if len(found) == 1:
         single = [_with_masks(found[0], spec, seed)]
+        for split in SPLITS:
+            mask = single[0][f"{split}_mask"]
+            if isinstance(mask, Tensor) and not bool(mask.any()):
+                raise GrassError(f"The {split} split is empty: it has no node or edge to predict.")
         return dict.fromkeys(SPLITS, single)  # one list: it is stored once
     drawn = random_split(len(found), spec.shares, seed)
     splits = {
@@ -378,7 +388,9 @@ def split_graphs(graphs: Graphs, spec: GraphSpec, seed: int) -> dict[str, list[D
 
 def _each(graphs: Iterable[Any]) -> Iterable[Data]:
     """The graphs of a list or of a PyG dataset."""
-    if not hasattr(graphs, "__len__"):
+    if not hasattr(graphs, "__iter__") and not hasattr(graphs, "__getitem__"):
+        raise GrassError(f"Expected PyG graphs or the name of a file, not {graphs!r}.")
+    if not hasattr(graphs, "__len__") or not hasattr(graphs, "__getitem__"):
         return list(graphs)
     rows = cast("Sequence[Any]", graphs)  # PyG datasets do not inherit from Sequence
     return (rows[number] for number in range(len(rows)))
@@ -386,15 +398,26 @@ def _each(graphs: Iterable[Any]) -> Iterable[Data]:
 
 def _with_masks(data: Data, spec: GraphSpec, seed: int) -> Data:
     """A single graph with split masks, which leave out missing targets."""
-    if all(f"{split}_mask" in data for split in SPLITS):
+    missing = [f"{split}_mask" for split in SPLITS if f"{split}_mask" not in data]
+    if not missing:
         return data
+    if len(missing) < len(SPLITS):  # a random split would train on nodes that one mask sets aside
+        raise GrassError(
+            f"The graph has no {' and no '.join(missing)}: give it masks of all three splits, or "
+            "none to split it at random."
+        )
     level = _check_level(spec.level) or infer_level([data])
     if level == "graph":
         raise GrassError("A single graph with one target cannot be split: provide several graphs.")
     y = number_tensor("target y", data.y)
     if y.dim() == 0:
         raise GrassError(f"The target y is a single number: it needs one row per {level}.")
-    drawn = random_split(y.size(0), spec.shares, seed)
+    pair = torch.arange(y.size(0))  # [M]
+    if level == "edge" and len(y) == data.edge_index.size(1):
+        # The two directions of an edge stay together, because one gives the target of the other.
+        pair = data.edge_index.sort(dim=0).values.unique(dim=1, return_inverse=True)[1]
+    split_of = random_split(int(pair.max()) + 1 if len(pair) else 0, spec.shares, seed)
+    drawn = [split_of[number] for number in pair.tolist()]
     known = data.get("known_mask")
     if known is None:
         known = ~torch.isnan(y.float().reshape(len(y), -1 if len(y) else 1)).all(dim=1)  # [M]
@@ -456,7 +479,7 @@ class GraphReader:
     def _read(self, item: Any) -> Data:
         if isinstance(item, Data):
             return copy(item)
-        if hasattr(item, "nodes") and hasattr(item, "is_directed"):
+        if _is_networkx(item):
             return from_networkx(item, None, self.node_features, self.edge_features)
         raise TypeError(
             f"is a {type(item).__name__}, not a SMILES string, an RDKit molecule, "
@@ -468,6 +491,10 @@ class GraphReader:
         if all(_is_molecule(item) for item in items):
             return input_config(self.features)
         return infer_input(graphs)
+
+
+def _is_networkx(item: Any) -> bool:
+    return hasattr(item, "nodes") and hasattr(item, "is_directed")
 
 
 def _smiles(item: Any) -> str:

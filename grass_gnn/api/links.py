@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.utils import is_undirected
 
 from grass_gnn.api.fitting import fit
 from grass_gnn.config import GRASSConfig
+from grass_gnn.data.checking import check_sizes
+from grass_gnn.data.tables.dataset import check_shares
 from grass_gnn.data.tables.spec import DEFAULT_SHARES
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import Prediction, TrainedModel
@@ -30,6 +33,9 @@ _VIEWS = 16  # training graphs, each with different hidden edges
 
 def link_question(graph: Data, pairs: Tensor) -> Data:
     """A graph with queried pairs of nodes [2, M] appended to its edges."""
+    check_sizes([graph])
+    if not isinstance(pairs, Tensor) or pairs.dim() != 2 or pairs.size(0) != 2:
+        raise GrassError("The pairs of nodes must be a tensor of shape [2, M].")
     known = graph.edge_index
     kinds = torch.tensor([_KNOWN, _QUERIED]).repeat_interleave(
         torch.tensor([known.size(1), pairs.size(1)])
@@ -62,7 +68,8 @@ def fit_links(
     Node features are used, edge features are not.
 
     Args:
-        graph: The graph; if it is undirected, so are the pairs.
+        graph: The graph; if it is undirected, so are the pairs. Self-loops are left out, and
+            parallel edges count once.
         out: The run folder; by default, only the model is returned and nothing is saved.
         shares: Fractions of the edges for training, validation and test.
         config: Configuration to start from.
@@ -70,11 +77,13 @@ def fit_links(
         seed: Random seed.
         progress: Progress hook; by default a progress bar on a terminal.
     """
+    check_sizes([graph])
+    check_shares(shares)
     generator = torch.Generator().manual_seed(seed)
-    undirected = graph.is_undirected()
+    undirected = _is_undirected(graph)
     edges = graph.edge_index
-    if undirected:
-        edges = edges[:, edges[0] < edges[1]]
+    edges = edges[:, edges[0] < edges[1]] if undirected else edges[:, edges[0] != edges[1]]
+    edges = edges.unique(dim=1)  # of parallel edges, one that is known would give away the other
     edges = edges[:, torch.randperm(edges.size(1), generator=generator)]  # [2, M]
     count = edges.size(1)
     val, test = (max(1, round(count * share / sum(shares))) for share in shares[1:])
@@ -128,7 +137,7 @@ def unconnected_pairs(graph: Data, count: int, seed: int) -> Tensor:
         count: Number of pairs; fewer if the graph is nearly complete.
         seed: Random seed.
     """
-    n, undirected = int(graph.num_nodes or 0), graph.is_undirected()
+    n, undirected = int(graph.num_nodes or 0), _is_undirected(graph)
     generator = torch.Generator().manual_seed(seed)
 
     def number(pairs: Tensor) -> Tensor:  # of each pair [2, M] → [M]
@@ -151,5 +160,15 @@ def predict_links(
     model: TrainedModel, graph: Data, pairs: Tensor, rewirings: int = 16, seed: int = 0
 ) -> Prediction:
     """Probability that each pair of nodes [2, M] is connected, and its std, [M, 1] each."""
-    mean, std = model.predict([link_question(graph, pairs)], rewirings, seed)
-    return Prediction(mean[-pairs.size(1) :], std[-pairs.size(1) :])
+    question = link_question(graph, pairs)
+    mean, std = model.predict([question], rewirings, seed)
+    first = graph.edge_index.size(1)  # the known edges come first
+    return Prediction(mean[first:], std[first:])
+
+
+def _is_undirected(graph: Data) -> bool:
+    """Whether each edge has its reverse, whatever the edge features, which are not used.
+
+    Otherwise the reverse of a hidden edge could be among the known ones.
+    """
+    return is_undirected(graph.edge_index, num_nodes=graph.num_nodes)

@@ -18,7 +18,15 @@ from torch import Tensor
 
 from grass_gnn.config import EncodingConfig, GRASSConfig, RewiringConfig
 from grass_gnn.data.checking import CheckedGraph, check_graphs, has_several_graphs
-from grass_gnn.encoding import Encoding, Structure, check_not_stale, graph_ptr_of, make_encoding
+from grass_gnn.encoding import (
+    ENCODINGS,
+    Encoding,
+    Structure,
+    check_not_stale,
+    graph_ptr_of,
+    make_encoding,
+)
+from grass_gnn.encoding.graph import WEIGHT_KEY
 from grass_gnn.errors import GrassError
 from grass_gnn.ops import EdgeOrder
 from grass_gnn.rewiring import complete_edges, graph_seeds, random_edges, random_regular_edges
@@ -29,6 +37,8 @@ if TYPE_CHECKING:
 
 
 INPUT_EDGE, SELF_LOOP, ADDED_EDGE = 0, 1, 2  # values of GraphBatch.edge_kind
+
+_ENCODED = sorted({kind.attr_name for kind in ENCODINGS.values()} - {""})  # names on PyG graphs
 
 
 @dataclass(frozen=True)
@@ -284,6 +294,13 @@ def as_data(graphs: Data | Sequence[Data]) -> Data:
         raise GrassError("The list of graphs is empty.")
     if any(has_several_graphs(one) for one in graphs):
         raise TypeError("Expected a list of single graphs, not of batches.")
+    # PyG keeps the attributes of the first graph, and would drop these from the others.
+    for name in (WEIGHT_KEY, "added_edge_mask", "degree", *_ENCODED):
+        if name not in graphs[0] and any(name in one for one in graphs):
+            raise GrassError(
+                "The graphs of the list cannot be batched: their attributes differ "
+                f"(only some have {name!r})."
+            )
     try:
         return Batch.from_data_list(list(graphs))
     except (KeyError, AttributeError, RuntimeError, TypeError) as error:

@@ -142,7 +142,7 @@ def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) ->
         number: Position of the graph in its list, from 0.
         data: The graph.
         config: The input, task and split that it must match.
-        targets: Whether it must have a target.
+        targets: Whether it must have a target; otherwise its masks are not read either.
     """
     try:
         if "added_edge_mask" in data:
@@ -150,7 +150,7 @@ def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) ->
                 "The graph was rewired by AddRandomRegularEdges, but datasets are rewired for "
                 "every batch: leave out that transform."
             )
-        return check_graphs(data, config, targets=targets)
+        return check_graphs(data, config, targets=targets, masks=targets)
     except (ValueError, TypeError) as error:
         message = str(error).removeprefix("The graph ")
         if message != str(error):
@@ -211,7 +211,7 @@ def number_tensor(name: str, value: Any) -> Tensor:
         tensor = torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         tensor = None
-    if tensor is None or tensor.is_complex():
+    if tensor is None or tensor.is_complex() or tensor.layout != torch.strided:
         raise GrassError(f"The {name} of a graph must be a tensor of numbers.")
     return tensor
 
@@ -271,6 +271,11 @@ def feature_columns(
         raise GrassError(
             f"The graph has no {what} features, but the model expects {expected.kind}."
         )
+    if features.is_complex() or features.layout != torch.strided:
+        raise GrassError(f"The {what} features must be a dense tensor of real numbers.")
+    if features.shape == (0,) and not num_rows:  # torch.tensor([]) has neither columns nor a type
+        kind = torch.float32 if expected.is_float else torch.int64
+        return features.new_empty(0, expected.num_columns, dtype=kind)
     if features.dim() == 1:
         features = features.unsqueeze(1)
     if features.shape != (num_rows, expected.num_columns):
@@ -279,17 +284,19 @@ def feature_columns(
             f"but the model takes [{num_rows}, {expected.num_columns}]."
         )
     if expected.is_float:
-        if not torch.isfinite(features.float()).all():
-            row = int((~torch.isfinite(features.float())).any(dim=1).nonzero()[0])
+        values = features.detach().float()  # flags, for example, have no absolute value
+        if not torch.isfinite(values).all():
+            row = int((~torch.isfinite(values)).any(dim=1).nonzero()[0])
             raise GrassError(f"The {what} features of row {row} are not finite.")
-        if features.numel() and float(features.detach().abs().max()) > LARGEST_FEATURE:
-            row = int((features.abs() > LARGEST_FEATURE).any(dim=1).nonzero()[0])
+        if values.numel() and float(values.abs().max()) > LARGEST_FEATURE:
+            row = int((values.abs() > LARGEST_FEATURE).any(dim=1).nonzero()[0])
             raise GrassError(
                 f"The {what} features of row {row} are beyond {LARGEST_FEATURE:g}: scale them."
             )
         return features
     if features.is_floating_point():
         raise GrassError(f"The {what} features are category numbers: integers, not floats.")
+    features = features.long()  # uint16 cannot be compared
     sizes = torch.tensor(expected.categories, device=features.device)
     outside = (features < 0) | (features >= sizes)
     if outside.any():

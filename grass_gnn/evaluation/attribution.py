@@ -22,6 +22,7 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import INPUT_EDGE, GraphBatch, rewire
 from grass_gnn.data.packed.dataset import PackedDataset, pack
 from grass_gnn.errors import GrassError
+from grass_gnn.evaluation.protocol import check_rewirings
 from grass_gnn.nn.model import GRASS
 from grass_gnn.rewiring import graph_seeds
 
@@ -63,6 +64,7 @@ def attribute_graph(
     Raises:
         GrassError: The model predicts nodes or edges.
     """
+    check_rewirings(rewirings)
     dataset = pack([data], config, targets=False)
     return attribute_packed(model, config, dataset, range(rewirings))
 

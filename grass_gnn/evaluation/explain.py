@@ -24,7 +24,7 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data.batch import ADDED_EDGE, INPUT_EDGE, SELF_LOOP
 from grass_gnn.data.packed.dataset import PackedDataset, pack
 from grass_gnn.data.packed.loader import GraphLoader
-from grass_gnn.evaluation.protocol import TEST
+from grass_gnn.evaluation.protocol import TEST, check_rewirings
 from grass_gnn.nn.model import GRASS
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def explain_graph(
     by_graph: bool = False,
 ) -> Explanation:
     """Attention of a model on one graph, averaged over several rewirings."""
+    check_rewirings(rewirings)
     dataset = pack([data], config, targets=False)
     return explain_packed(model, config, dataset, range(rewirings), seed, by_graph)
 

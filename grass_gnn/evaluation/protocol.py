@@ -119,6 +119,12 @@ def move_batch(batch: GraphBatch, device: torch.device) -> GraphBatch:
     return batch._replace(order=order, **pinned).to(device)
 
 
+def check_rewirings(count: int) -> None:
+    """Raise unless there is at least one rewiring to average over."""
+    if count < 1:
+        raise GrassError(f"The number of rewirings must be at least 1, not {count}.")
+
+
 def device_of(model: nn.Module) -> torch.device:
     """The device of the model's parameters."""
     return next(model.parameters()).device
@@ -257,6 +263,7 @@ def evaluate(
         The scores, and the mean and standard deviation of the predictions [M, outputs].
     """
     rewirings = rewirings or config.evaluation.rewirings
+    check_rewirings(rewirings)
     task = make_task(config.task)
     scores: list[float] = []
     averaged: dict[int, float] = {}
@@ -379,6 +386,7 @@ def embed_split(
     """
     if level not in ("graph", "node"):
         raise GrassError(f"The level of embeddings must be graph or node, not {level!r}.")
+    check_rewirings(rewirings)
     model.eval()
     total = torch.zeros(())
     for number in range(rewirings):

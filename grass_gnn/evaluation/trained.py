@@ -19,7 +19,14 @@ from grass_gnn.data.packed.dataset import PackedDataset, pack
 from grass_gnn.errors import GrassError, RunError, first_line, shortened
 from grass_gnn.evaluation.attribution import Attribution, attribute_graph
 from grass_gnn.evaluation.explain import Explanation, explain_graph
-from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, device_of, embed_split, predict_split
+from grass_gnn.evaluation.protocol import (
+    BY_GRAPH,
+    TEST,
+    check_rewirings,
+    device_of,
+    embed_split,
+    predict_split,
+)
 from grass_gnn.files import read_checked, read_json, write_checked, write_json
 from grass_gnn.hardware import find_device
 from grass_gnn.nn.attention import only_shapes
@@ -119,6 +126,7 @@ class TrainedModel:
         deterministic: bool = False,
     ) -> Tensor:
         """The predictions of each rewiring [rewirings, M, outputs], for graphs that are packed."""
+        check_rewirings(rewirings)
         return torch.stack(
             [
                 predict_split(
@@ -192,8 +200,15 @@ def single_graphs(graphs: Graphs) -> list[Data]:
         return graphs.to_data_list()
     if isinstance(graphs, Data):
         return [graphs]
+    try:
+        each = iter(graphs)
+    except TypeError:
+        what = type(graphs).__name__
+        raise TypeError(
+            f"Expected a torch_geometric Data, a Batch or a list of Data, not {what}."
+        ) from None
     found: list[Data] = []
-    for one in graphs:
+    for one in each:
         found += one.to_data_list() if isinstance(one, Batch) else [one]
     return found
 

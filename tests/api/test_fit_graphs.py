@@ -10,11 +10,13 @@ from torch_geometric.loader import DataLoader
 import grass_gnn
 from grass_gnn import GrassError, load_model
 from grass_gnn.api.graphs import (
+    GraphSpec,
     from_networkx,
     infer_graph_task,
     infer_input,
     read_graph,
     read_graphs,
+    split_graphs,
 )
 from grass_gnn.api.links import fit_links, predict_links
 from grass_gnn.cli import main
@@ -116,6 +118,100 @@ def test_deterministic_predictions_do_not_depend_on_other_graphs():
     embedded = model.embed([ring(6)], rewirings=3, deterministic=True)
     others = model.embed([ring(9), ring(6)], rewirings=3, deterministic=True)
     assert torch.allclose(embedded[0], others[1], atol=1e-5)
+
+
+def test_rewirings_are_at_least_one():
+    model, data = grass_gnn.fit(graphs(), settings=SETTINGS), graphs(1)
+    for ask in (
+        model.predict,
+        model.embed,
+        *(
+            lambda _, rewirings, ask=ask: ask(data[0], rewirings)
+            for ask in (model.explain, model.attribute)
+        ),
+    ):
+        for rewirings in (0, -1):
+            with pytest.raises(GrassError, match="rewirings must be at least 1"):
+                ask(data, rewirings=rewirings)
+    with pytest.raises(TypeError, match="Expected a torch_geometric Data"):
+        model.predict(None)
+
+
+def masked(size=20, **masks):
+    data = ring(size)
+    data.y = torch.randn(size)
+    for split, rows in masks.items():
+        data[f"{split}_mask"] = torch.isin(torch.arange(size), torch.tensor(rows))
+    return data
+
+
+def test_some_masks_are_not_replaced_by_random_ones():
+    rows = {"train": range(10), "val": range(10, 15), "test": range(15, 20)}
+    rows = {split: list(part) for split, part in rows.items()}
+    assert split_graphs(masked(**rows), GraphSpec(), 0)["test"][0].test_mask.sum() == 5
+    for split in rows:
+        others = {name: part for name, part in rows.items() if name != split}
+        with pytest.raises(GrassError, match=f"no {split}_mask"):
+            split_graphs(masked(**others), GraphSpec(), 0)
+        with pytest.raises(GrassError, match=f"The {split} split is empty"):
+            split_graphs(masked(**others, **{split: []}), GraphSpec(), 0)
+
+
+def test_both_directions_of_an_edge_are_in_the_same_split():
+    data = ring(30)
+    data.edge_index = torch.cat([data.edge_index, data.edge_index[:, :4]], dim=1)  # parallel ones
+    data.y = torch.randn(64)
+    (found,) = split_graphs(data, GraphSpec(), 0)["train"]
+    pairs = [frozenset(pair) for pair in data.edge_index.t().tolist()]
+    seen = set()
+    for split in ("train", "val", "test"):
+        own = {pairs[row] for row in found[f"{split}_mask"].nonzero().flatten().tolist()}
+        assert own and not own & seen
+        seen |= own
+    assert len(seen) == 30
+
+
+@pytest.mark.parametrize("shares", [(1, 1), (1, -1, 1), (1, 1, 1, 1), (0, 0, 0)])
+def test_invalid_shares_give_a_one_sentence_error(shares):
+    with pytest.raises(GrassError, match="three numbers"):
+        split_graphs(graphs(), GraphSpec(shares=shares), 0)
+
+
+def test_what_is_not_a_list_of_graphs_gets_one_clear_error():
+    for wrong, words in (
+        (None, "Expected PyG graphs"),
+        (5, "Expected"),
+        (DataLoader(graphs()), "batch"),
+    ):
+        with pytest.raises(GrassError, match=words):
+            grass_gnn.fit(wrong, settings=SETTINGS)
+    with pytest.raises(GrassError, match="Expected a NetworkX graph"):
+        from_networkx([0, 1])
+
+
+def test_features_of_unusual_tensors(tmp_path):
+    data = graphs(x=lambda n: torch.randn(n, 2))
+    for one in data:
+        one.x = one.x.bfloat16()
+    expected = [grass_gnn.fit(data, settings=SETTINGS).predict(data[:2], rewirings=1).mean]
+    for change in (torch.Tensor.float, lambda x: x.float().requires_grad_()):
+        for one in data:
+            one.x = change(one.x.detach())
+        expected.append(grass_gnn.fit(data, settings=SETTINGS).predict(data[:2], rewirings=1).mean)
+    assert all(torch.equal(one, expected[0]) for one in expected)
+
+
+def test_networkx_graphs_without_edges_have_columns_of_edge_features(tmp_path):
+    pair = networkx.Graph()
+    pair.add_edge(0, 1, length=1.0, width=2.0)
+    shapes = [
+        from_networkx(graph, edge_features=("length", "width")).edge_attr.shape
+        for graph in (pair, networkx.empty_graph(3))
+    ]
+    assert shapes == [(2, 2), (0, 2)]
+    nodes = write_csv(tmp_path / "nodes.csv", ["name"], [["a"], ["b"]])
+    edges = write_csv(tmp_path / "edges.csv", ["from", "to", "length", "width"], [])
+    assert read_graph(nodes, edges).edge_attr.shape == (0, 2)
 
 
 def test_networkx_graph_with_node_labels(tmp_path):

@@ -2,11 +2,14 @@
 
 import random
 
+import pytest
 import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from grass_gnn.api.links import fit_links, unconnected_pairs
+from grass_gnn import GrassError
+from grass_gnn.api import links
+from grass_gnn.api.links import fit_links, predict_links, unconnected_pairs
 
 RING = Data(edge_index=to_undirected(torch.tensor([range(12), [*range(1, 12), 0]])), num_nodes=12)
 TINY = {"model.layers": 1, "model.dim": 8, "training.epochs": 1, "evaluation.rewirings": 1}
@@ -33,3 +36,58 @@ def test_the_same_seed_gives_the_same_model_whatever_python_draws():
         model = fit_links(RING, settings=TINY, seed=5).model
         weights.append(torch.cat([value.flatten() for value in model.state_dict().values()]))
     assert torch.equal(*weights)
+
+
+@pytest.fixture
+def held_out(monkeypatch):
+    """The splits that ``fit_links`` makes, without a training."""
+    monkeypatch.setattr(links, "fit", lambda splits, *_, **__: splits)
+    return lambda graph: [data for part in fit_links(graph).values() for data in part]
+
+
+def known_and_queried(data):
+    """The pairs of nodes of the known and of the queried edges that exist."""
+    known, queried = data.edge_attr[:, 0] == 0, (data.edge_attr[:, 0] == 1) & (data.y == 1)
+    return (
+        {frozenset(pair) for pair in data.edge_index[:, chosen].t().tolist()}
+        for chosen in (known, queried)
+    )
+
+
+def test_no_queried_edge_is_also_known(held_out):
+    twice = Data(edge_index=RING.edge_index.repeat(1, 2), num_nodes=12)
+    # Features that differ between the directions of an edge do not make a graph directed.
+    featured = Data(edge_index=RING.edge_index, edge_attr=torch.arange(24.0), num_nodes=12)
+    for graph in (RING, twice, featured):
+        for data in held_out(graph):
+            known, queried = known_and_queried(data)
+            assert queried and not known & queried
+
+
+def test_self_loops_are_not_queried(held_out):
+    loops = torch.arange(12).expand(2, -1)
+    directed = Data(edge_index=torch.cat([RING.edge_index[:, :20], loops], dim=1), num_nodes=12)
+    for data in held_out(directed):
+        _, queried = known_and_queried(data)
+        assert all(len(pair) == 2 for pair in queried)
+
+
+def test_invalid_graphs_and_pairs_get_one_clear_error():
+    for graph, shares in (
+        (Data(num_nodes=4), (8, 1, 1)),
+        ("graph", (8, 1, 1)),
+        (RING, (0, 0, 0)),
+        (RING, (8, 1)),
+    ):
+        with pytest.raises(GrassError):
+            fit_links(graph, shares=shares, settings=TINY)
+    model = fit_links(RING, settings=TINY)
+    assert predict_links(model, RING, torch.empty(2, 0).long(), rewirings=1).mean.shape == (0, 1)
+    pairs = torch.tensor([[0, 5, 2], [3, 7, 9]])
+    assert predict_links(model, RING, pairs, rewirings=1).mean.shape == (3, 1)
+    for wrong in (pairs.t(), pairs[0], pairs.tolist()):
+        with pytest.raises(GrassError, match="pairs"):
+            predict_links(model, RING, wrong)
+    for wrong in (pairs + 6, pairs - 1, pairs.float()):
+        with pytest.raises(GrassError, match="edge_index"):
+            predict_links(model, RING, wrong)

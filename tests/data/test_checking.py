@@ -5,6 +5,7 @@ import torch
 from random_graphs import CONFIG, random_graph
 from torch_geometric.data import Data
 
+from grass_gnn.api.graphs import infer_input
 from grass_gnn.data.packed.dataset import pack
 from grass_gnn.errors import GrassError
 
@@ -101,3 +102,43 @@ def test_y_may_be_a_number() -> None:
     graph.y = 1.5
     found = pack([graph], CONFIG).select(torch.tensor([0])).y
     assert found is not None and found.tolist() == [[1.5]]
+
+
+FLOATS = CONFIG.override({"input.nodes.kind": "continuous", "input.nodes.sizes": [1]})
+
+
+def test_features_of_any_real_type_count_as_the_same_numbers() -> None:
+    flags = (torch.rand(5, 1, generator=torch.Generator().manual_seed(0)) > 0.5).to(torch.uint8)
+    graph = random_graph(0, 5, 6)
+    for config, plain in ((FLOATS, flags.float()), (CONFIG, flags.long())):
+        graph.x = plain
+        expected = pack([graph], config).select(torch.tensor([0])).x
+        for dtype in (torch.bool, torch.uint8, torch.uint16, torch.int32):
+            graph.x = flags.to(dtype)
+            assert torch.equal(pack([graph], config).select(torch.tensor([0])).x, expected)
+            assert infer_input([graph]).nodes.kind == "index"
+
+
+def test_complex_and_sparse_features_are_refused() -> None:
+    graph = random_graph(0, 5, 6)
+    for x in (torch.ones(5, 1, dtype=torch.complex64), torch.ones(5, 1).to_sparse()):
+        graph.x = x
+        for config in (FLOATS, CONFIG):
+            with pytest.raises(GrassError, match="dense tensor of real numbers"):
+                pack([graph], config)
+        with pytest.raises(GrassError, match="dense tensors of real numbers"):
+            infer_input([graph])
+
+
+def test_an_empty_list_of_edge_features_is_enough_for_a_graph_without_edges() -> None:
+    graph = random_graph(0, 5, 0)
+    graph.edge_attr = torch.tensor([])
+    assert pack([graph, random_graph(1, 5, 6)], CONFIG).tensors["edge_attr"].shape == (6, 2)
+    categories = CONFIG.override({"input.edges.kind": "index", "input.edges.sizes": [3, 4]})
+    assert pack([graph], categories).tensors["edge_attr"].shape == (0, 2)
+
+
+def test_masks_do_not_matter_where_targets_do_not() -> None:
+    graphs = [random_graph(seed, 5, 6) for seed in range(2)]
+    graphs[0].train_mask = torch.ones(5)
+    assert "train_mask" not in pack(graphs, CONFIG, targets=False).tensors

@@ -87,6 +87,16 @@ def test_ways_to_pass_several_graphs() -> None:
     assert_same(batch_from_data(rewired, BY_GRAPH), expected)
 
 
+def test_a_list_loses_no_attribute_that_only_some_graphs_have() -> None:
+    plain, weighted = random_graph(0, 6, 9), random_graph(1, 6, 9)
+    weighted.edge_weight = torch.rand(9)
+    rewired = AddRandomRegularEdges(2)(random_graph(1, 6, 9))
+    for other in (weighted, rewired, AddRRWP(4)(plain.clone()), AddDegree()(plain.clone())):
+        for graphs in ([plain, other], [other, plain]):
+            with pytest.raises(GrassError, match="attributes differ"):
+                batch_from_data(graphs, CONFIG)
+
+
 def test_what_is_not_a_graph_gets_one_clear_error() -> None:
     model = GRASS(CONFIG)
     hetero = HeteroData()

@@ -211,7 +211,7 @@ def pack_checked(
 def packed_shapes(graphs: Sequence[Data], config: GRASSConfig, *, targets: bool = True) -> Shapes:
     """Type and shape of each tensor of the packed graphs."""
     nodes, edges = check_sizes(graphs)
-    masks = [name for name in MASKS if name in graphs[0]]
+    masks = [name for name in MASKS if targets and name in graphs[0]]
     return shapes_of(nodes, edges, config, masks, targets=targets)
 
 

@@ -389,7 +389,7 @@ def _update(digest: hashlib.blake2b, name: str, value: Any) -> None:
         return
     value = torch.as_tensor(value).detach().cpu().contiguous()
     digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
-    digest.update(value.view(-1).numpy().tobytes())
+    digest.update(value.view(-1).view(torch.uint8).numpy().tobytes())  # NumPy has no bfloat16
 
 
 def fingerprint(

@@ -86,7 +86,7 @@ class TensorWriter:
 
     def append(self, name: str, rows: Tensor) -> None:
         """Write the next rows of a tensor."""
-        rows = rows.to(self._dtypes[name]).contiguous()
+        rows = rows.detach().to(self._dtypes[name]).contiguous()
         place = self._starts[name] + self._rows[name] * self._row_bytes[name]
         self._file.seek(self._data_start + place)
         self._file.write(rows.numpy().tobytes())

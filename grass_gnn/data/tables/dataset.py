@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -270,8 +271,18 @@ def check_splits(assigned: Sequence[str]) -> None:
             )
 
 
+def check_shares(shares: Sequence[float]) -> None:
+    """Raise unless there are fractions of three splits, of which at least one is not zero."""
+    if len(shares) != len(SPLITS) or not min(shares) >= 0 or not 0 < sum(shares) < math.inf:
+        raise GrassError(
+            "The shares must be three numbers that are not negative, such as 0.8, 0.1 and 0.1, "
+            f"not {shares!r}."
+        )
+
+
 def _sizes(count: int, shares: Sequence[float]) -> list[int]:
     """Sizes of splits with these fractions; at least one validation and test row if possible."""
+    check_shares(shares)
     total = sum(shares)
     val, test = (max(1, round(count * share / total)) if share else 0 for share in shares[1:])
     return [max(count - val - test, 0), val, test]
