@@ -28,7 +28,7 @@ from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import TableSchema, infer_task
 from grass_gnn.data.tables.spec import DEFAULT_SHARES, SPLITS
 from grass_gnn.errors import GrassError, first_line
-from grass_gnn.tasks import TASKS, kind_of_tensor, make_task
+from grass_gnn.tasks import TASKS, kind_of_tensor, make_task, too_many_classes
 
 
 def from_networkx(
@@ -298,6 +298,13 @@ def infer_graph_task(
     if known.is_floating_point() and not torch.isfinite(known).all():
         raise GrassError("Some targets y are infinite.")
     found = kind_of_tensor(rows, known) if kind is None else TASKS[kind]
+    if kind is None and found.cells == "classes":
+        count, total = len(known.unique()), len(known)
+        if too_many_classes(count, total):
+            raise GrassError(
+                f"The {total:,} targets y are {count:,} different integers, too many for classes: "
+                'use task="regression" (--task), or floats.'
+            )
     outputs = found.count_outputs(rows.size(1), classes=int(known.max()) + 1)
     missing = rows.is_floating_point() and known.numel() < rows.numel()
     task = found.default_settings(outputs, missing, level)

@@ -21,6 +21,7 @@ from grass_gnn.tasks.infer_kind import (
     kind_of_classes,
     kind_of_columns,
     kind_of_tensor,
+    too_many_classes,
 )
 from grass_gnn.tasks.metrics import (
     LOWER_IS_BETTER,
@@ -56,6 +57,7 @@ __all__ = [
     "label_weights",
     "make_task",
     "rank_correlation",
+    "too_many_classes",
 ]
 
 TASKS: dict[str, type[Task]] = {

@@ -22,6 +22,8 @@ class TargetColumn(NamedTuple):
 
 
 _MOST_CLASSES = 10  # more distinct whole numbers are taken as quantities
+_MOST_DISTINCT = 0.5  # classes as a share of the targets
+_FEW_TARGETS = 10
 
 
 def kind_of_columns(columns: Mapping[str, TargetColumn]) -> tuple[type[Task], str]:
@@ -77,3 +79,11 @@ def kind_of_tensor(rows: Tensor, known: Tensor) -> type[Task]:
 def kind_of_classes(count: int) -> type[Task]:
     """The kind of task for this many classes: binary for two."""
     return Binary if count == 2 else Classification
+
+
+def too_many_classes(distinct: int, count: int) -> bool:
+    """Whether ``count`` targets have too many distinct values for them to be classes.
+
+    Such targets are quantities or identifiers. Of very few targets, nothing can be said.
+    """
+    return count >= _FEW_TARGETS and distinct > _MOST_DISTINCT * count

@@ -309,3 +309,15 @@ def test_a_graph_a_batch_a_list_and_a_loader_are_predicted_alike():
     one = model.predict(data[2], rewirings=2, deterministic=True)
     assert torch.allclose(one.mean, expected[2:3], rtol=1e-5)
     assert model.to("cpu").device == torch.device("cpu") and one.mean.device.type == "cpu"
+
+
+def test_integers_that_nearly_all_differ_are_not_taken_for_classes():
+    data = [Data(edge_index=torch.tensor([[0], [1]]), y=torch.tensor([7 * n])) for n in range(20)]
+    for one in data:
+        one.num_nodes = 2
+    with pytest.raises(GrassError, match="20 different integers"):
+        infer_graph_task(data)
+    assert infer_graph_task(data, kind="regression").kind == "regression"
+    for number, one in enumerate(data):
+        one.y = torch.tensor([number % 10])
+    assert infer_graph_task(data).outputs == 10

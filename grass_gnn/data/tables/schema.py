@@ -23,7 +23,14 @@ from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.spec import COMPUTED, SPLIT_KINDS, TableSpec
 from grass_gnn.errors import DataError, GrassError
 from grass_gnn.progress import report_progress
-from grass_gnn.tasks import TASKS, TargetColumn, Task, kind_of_columns, make_task
+from grass_gnn.tasks import (
+    TASKS,
+    TargetColumn,
+    Task,
+    kind_of_columns,
+    make_task,
+    too_many_classes,
+)
 
 # Names of columns with molecules, without capitals, spaces and punctuation.
 _SMILES_NAMES = (
@@ -32,7 +39,6 @@ _SMILES_NAMES = (
 )
 _INCHI_NAMES = ("inchi", "standardinchi", "inchistring")
 _OTHER_NAMES = ("mol", "molecule", "structure")  # or a column with names of molecules
-_MOST_CLASSES = 0.5  # classes as a share of the rows, above which the column holds no classes
 _FEW_CLASSES = 3  # up to which classes may be ranges of numbers, such as <1 and >1
 _QUANTITY = re.compile(  # a bound, a number and a unit
     r"([<>=≤≥~≈]{0,2})\s*[-+\u2212]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?\s*([^\d\s.,].{0,20})?"
@@ -211,7 +217,7 @@ def _check_quantities(
     """Raise if the classes are numbers with bounds or units, or if nearly every row has its own."""
     if len(cells) < 10:
         return
-    unique = len(classes) > _MOST_CLASSES * len(cells)
+    unique = too_many_classes(len(classes), len(cells))
     found = [one for one in map(_QUANTITY.fullmatch, classes) if one is not None]
     units = Counter(one[2] for one in found)
     # Different texts after numbers are names, such as 2C9 and 3A4, unless every row has its own.
