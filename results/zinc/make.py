@@ -1,11 +1,13 @@
-"""ZINC in two stages: the preset zinc-cpu, and from its weights the deeper zinc-cpu-deep.
+"""ZINC in three stages, each of which starts from the weights of the one before.
 
-    python results/zinc/make.py --data FOLDER                                 # both stages
-    python results/zinc/make.py --data FOLDER --shallow results/zinc/shallow  # only the second
+    python results/zinc/make.py --data FOLDER                                    # all stages
+    python results/zinc/make.py --data FOLDER --finished results/zinc/shallow    # the last two
+    python results/zinc/make.py --data FOLDER --finished results/zinc/shallow results/zinc/deep
 
-Trains in --runs (an interrupted run is resumed), then writes scores, curves and weights next to
-this file, and what predictions need to grass_gnn/models/zinc: weights, card, calibration, and
-training molecules to compare others with.
+The first is the preset zinc-cpu, the second zinc-cpu-deep, and the third trains the second for more
+epochs. Trains in --runs (an interrupted run is resumed), then writes scores, curves and weights
+next to this file, and what predictions need to grass_gnn/models/zinc: weights, card, calibration,
+and training molecules to compare others with.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,10 +49,36 @@ RECORD = (
     "val_predictions.csv",
     "test_predictions.csv",
 )
-SHALLOW = ("weights.safetensors", "config.json", *RECORD)
-DEEP = (*MODEL, "start.json", *RECORD)
 COUNTS = (1, 4, 16, 64)  # rewirings to average over
 RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run that starts from the weights of the stage before it."""
+
+    name: str
+    folder: Path  # where its files are kept
+    preset: str
+    seed: int
+    settings: dict[str, Any] = field(default_factory=dict)  # that differ from the preset
+
+
+STAGES = (
+    Stage("12 layers", HERE / "shallow", "zinc-cpu", seed=0),
+    Stage("49 layers", HERE / "deep", "zinc-cpu-deep", seed=1),
+    Stage(
+        "49 layers, trained further",
+        HERE,
+        "zinc-cpu-deep",
+        seed=2,
+        settings={
+            "training.epochs": 250,
+            "training.hold": 0.1,
+            "training.precision": "bf16-mixed",
+        },
+    ),
+)
 
 
 def main() -> None:
@@ -56,22 +86,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", required=True, help="folder with ZINC's raw files")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--shallow", type=Path, help="a finished first stage, to skip it")
+    parser.add_argument(
+        "--finished",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="finished runs of the first stages, which are then not trained",
+    )
     arguments = parser.parse_args()
-    first, run = arguments.shallow or arguments.runs / "zinc-cpu", arguments.runs / "zinc-cpu-deep"
     data = prepare_benchmark(GRASSConfig.preset("zinc-cpu"), arguments.data)
-    train_stage("zinc-cpu", data, first, seed=0)
-    train_stage("zinc-cpu-deep", data, run, seed=1, start=first)
-    describe_molecules(arguments.data, run)
-    calibrate(run)
-    keep(first, HERE / "shallow", SHALLOW)
-    keep(run, HERE, DEEP)
+    runs = train_stages(data, arguments.runs, arguments.finished)
+    describe_molecules(arguments.data, runs[-1])
+    calibrate(runs[-1])
+    for number, run in enumerate(runs):
+        keep(run, number)
     write_json(HERE / "averaging.json", averaging(data))
-    stages = [("12 layers", RunRecord(HERE / "shallow")), ("49 layers", RunRecord(HERE))]
-    write_text(HERE / "curve.svg", training_curves("zinc", stages).file)
+    curves = [(stage.name, RunRecord(stage.folder)) for stage in STAGES]
+    write_text(HERE / "curve.svg", training_curves("zinc", curves).file)
     SHIPPED.mkdir(parents=True, exist_ok=True)
     for name in MODEL:
         shutil.copy(HERE / name, SHIPPED / name)
+
+
+def train_stages(data: PreparedData, runs: Path, finished: Sequence[Path]) -> list[Path]:
+    """The run folders of all stages; those that are not finished are trained or resumed."""
+    folders = list(finished)
+    for number, stage in enumerate(STAGES[len(finished) :], start=len(finished)):
+        folder = runs / f"zinc-{number + 1}"
+        if not (folder / "results.json").exists():
+            config = GRASSConfig.preset(stage.preset, **stage.settings)
+            options = RunOptions(seed=stage.seed, resume=folder.exists())
+            train_from(folders[-1] if folders else None, config, data, folder, options)
+        folders.append(folder)
+    return folders
 
 
 def describe_molecules(data: str, run: Path) -> None:
@@ -90,20 +138,14 @@ def describe_molecules(data: str, run: Path) -> None:
     write_json(run / "config.json", {**card, "similarity_sha256": checksum})
 
 
-def train_stage(
-    preset: str, data: PreparedData, folder: Path, seed: int, start: Path | None = None
-) -> None:
-    """Train a stage unless it is finished; the second one starts from the weights of the first."""
-    if not (folder / "results.json").exists():
-        options = RunOptions(seed=seed, resume=folder.exists())
-        train_from(start, GRASSConfig.preset(preset), data, folder, options)
-
-
-def keep(run: Path, folder: Path, names: Sequence[str]) -> None:
-    """Copy the files of a run, without the places that mean nothing on other machines."""
+def keep(run: Path, number: int) -> None:
+    """Copy the files of a stage, without the places that mean nothing on other machines."""
+    folder = STAGES[number].folder
     if run.resolve() == folder.resolve():
         return
     folder.mkdir(exist_ok=True)
+    names = [*(MODEL if folder == HERE else MODEL[:2]), *RECORD]
+    names += ["start.json"] if number else []
     for name in names:
         shutil.copy(run / name, folder / name)
     for name in {"config.json", "results.json", "start.json"}.intersection(names):
@@ -111,7 +153,8 @@ def keep(run: Path, folder: Path, names: Sequence[str]) -> None:
         values.get("data", {}).get("origin", {}).pop("folder", None)
         start = values if name == "start.json" else values.get("start", {})
         if start:
-            start["run"] = "results/zinc/shallow"
+            before = STAGES[number - 1].folder
+            start["run"] = before.relative_to(HERE.parents[1]).as_posix()
         write_json(folder / name, values)
 
 
