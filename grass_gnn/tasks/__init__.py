@@ -17,6 +17,7 @@ from grass_gnn.tasks.classification import (
     label_weights,
 )
 from grass_gnn.tasks.infer_kind import (
+    FEW_TARGETS,
     TargetColumn,
     kind_of_classes,
     kind_of_columns,
@@ -34,6 +35,7 @@ from grass_gnn.tasks.regression import CONSTANT, TAIL, TINY, Regression
 
 __all__ = [
     "CONSTANT",
+    "FEW_TARGETS",
     "LOWER_IS_BETTER",
     "METRICS",
     "TAIL",

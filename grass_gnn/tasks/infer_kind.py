@@ -23,7 +23,9 @@ class TargetColumn(NamedTuple):
 
 _MOST_CLASSES = 10  # more distinct whole numbers are taken as quantities
 _MOST_DISTINCT = 0.5  # classes as a share of the targets
-_FEW_TARGETS = 10
+
+FEW_TARGETS = 10
+"""With fewer targets, their values do not tell classes from quantities or identifiers."""
 
 
 def kind_of_columns(columns: Mapping[str, TargetColumn]) -> tuple[type[Task], str]:
@@ -84,6 +86,6 @@ def kind_of_classes(count: int) -> type[Task]:
 def too_many_classes(distinct: int, count: int) -> bool:
     """Whether ``count`` targets have too many distinct values for them to be classes.
 
-    Such targets are quantities or identifiers. Of very few targets, nothing can be said.
+    Such targets are quantities or identifiers.
     """
-    return count >= _FEW_TARGETS and distinct > _MOST_DISTINCT * count
+    return count >= FEW_TARGETS and distinct > _MOST_DISTINCT * count

@@ -24,6 +24,7 @@ from grass_gnn.data.tables.spec import COMPUTED, SPLIT_KINDS, TableSpec
 from grass_gnn.errors import DataError, GrassError
 from grass_gnn.progress import report_progress
 from grass_gnn.tasks import (
+    FEW_TARGETS,
     TASKS,
     TargetColumn,
     Task,
@@ -215,7 +216,7 @@ def _check_quantities(
     name: str, cells: Sequence[str], classes: Sequence[str], inferred: bool
 ) -> None:
     """Raise if the classes are numbers with bounds or units, or if nearly every row has its own."""
-    if len(cells) < 10:
+    if len(cells) < FEW_TARGETS:
         return
     unique = too_many_classes(len(classes), len(cells))
     found = [one for one in map(_QUANTITY.fullmatch, classes) if one is not None]
