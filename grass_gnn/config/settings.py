@@ -393,6 +393,11 @@ class TrainingConfig(Section):
         True,
         description="With several processes, compute batch norm statistics over all of them.",
     )
+    kekule_forms: bool = Field(
+        False,
+        description="Show molecules without aromatic bonds (vocabulary zinc) in a random Kekulé "
+        "form in each epoch.",
+    )
     checkpoint_minutes: PositiveFloat = Field(5.0, description="Minutes between checkpoints.")
     skipped_steps: Annotated[int, Field(ge=1)] = Field(
         10,
@@ -467,6 +472,16 @@ class GRASSConfig(Section):
     def _sampling_fits(self) -> GRASSConfig:
         if self.training.sampling != "none" and self.task.level != "node":
             raise ValueError("training.sampling needs a node task")
+        return self
+
+    @model_validator(mode="after")
+    def _kekule_forms_need_bonds(self) -> GRASSConfig:
+        bonds = FeatureConfig(kind="index", sizes=[4])
+        if self.training.kekule_forms and self.input.edges != bonds:
+            raise ValueError(
+                "training.kekule_forms needs molecules with the vocabulary zinc "
+                "(input.edges.kind = index, input.edges.sizes = [4])"
+            )
         return self
 
     @classmethod

@@ -27,6 +27,7 @@ from grass_gnn.data.checking import (
     stored_type,
     type_in_use,
 )
+from grass_gnn.data.packed.kekule import KekuleForms
 from grass_gnn.encoding import Encoding, make_encoding
 from grass_gnn.errors import GrassError
 from grass_gnn.progress import Progress, silent
@@ -129,6 +130,11 @@ class PackedDataset:
     def large_graph(self) -> LargeGraph:
         """The single graph of this dataset, from which parts can be taken."""
         return LargeGraph.of(self._only_graph)
+
+    @cached_property
+    def kekule_forms(self) -> KekuleForms:
+        """The Kekulé forms of the molecules of this dataset."""
+        return KekuleForms(self.edge_ptr, self.tensors["edge_index"], self.tensors["edge_attr"])
 
     def _gather(self, ids: Tensor) -> InputGraphs:
         graph_ptr, nodes = _spans(self.graph_ptr, ids)

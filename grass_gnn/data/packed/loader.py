@@ -162,9 +162,24 @@ def _use_one_core() -> None:
 
 
 class TrainingLoader(GraphLoader):
-    """Drops an incomplete last batch, so that all steps of an epoch have the same size."""
+    """Drops an incomplete last batch, so that all steps of an epoch have the same size.
+
+    With ``training.kekule_forms``, molecules are in a random Kekulé form in each epoch.
+    """
 
     drop_last = True
+
+    def draw(self, ids: Tensor) -> tuple[InputGraphs, Tensor]:
+        """Graphs, and the seed for the rewiring of each in this epoch [B]."""
+        graphs, seeds = super().draw(ids)
+        if self.config.training.kekule_forms:
+            graphs = self.dataset.kekule_forms.draw(graphs, ids, self._step_seeds(ids))
+        return graphs, seeds
+
+    def __iter__(self) -> Generator[GraphBatch, None, None]:
+        if self.config.training.kekule_forms:
+            _ = self.dataset.kekule_forms  # found here, before the workers need them
+        return super().__iter__()
 
 
 _DEAL = 2  # distinguishes the partition from other uses of the same seed
