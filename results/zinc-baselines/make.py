@@ -5,8 +5,8 @@
 
 For each model, size, then optimiser and learning rate, then batch size are chosen by short runs,
 which are scored on the validation set; they do not predict the test set. Then come the final runs,
-seed by seed. All runs of a kind train for the same time on one core, from which the number of epochs
-follows. Finished runs in --runs are kept, and an interrupted one is resumed. Writes results.json
+seed by seed. All runs of a kind train for the same time on one core, from which the number of
+epochs follows. Finished runs in --runs are kept, and an interrupted one is resumed. Writes results.json
 and prints the tables of README.md.
 """
 
@@ -218,7 +218,9 @@ def seconds_per_epoch(config: GRASSConfig, data: PreparedData, folder: Path) -> 
 def scores(folder: Path, trial: bool) -> dict[str, float]:
     """Validation scores of a run, and the test score unless it is a trial."""
     with (folder / "val_predictions.csv").open() as file:
-        errors = [abs(float(row["mean_0"]) - float(row["target_0"])) for row in csv.DictReader(file)]
+        errors = [
+            abs(float(row["mean_0"]) - float(row["target_0"])) for row in csv.DictReader(file)
+        ]
     results = read_json(folder / "results.json")
     found = {
         "val": results["val"]["mean"],
