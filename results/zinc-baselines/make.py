@@ -130,7 +130,7 @@ def main() -> None:
     for seed in range(arguments.seeds):
         for model in models:
             comparison.final(model, chosen[model.name], seed, arguments.minutes)
-    cards = sorted(arguments.runs.glob("*/*-?.json"))
+    cards = sorted(arguments.runs.glob("*/[ts]*-?.json"))
     records = [read_json(card) for card in cards]
     write_json(HERE / "results.json", records)
     print(tables(records))
@@ -175,11 +175,13 @@ class Comparison:
         if not card.is_file():
             config = model.config(settings)
             data = prepare_benchmark(config, self.source)
-            plan = folder.with_suffix(".plan.json")
-            if not plan.is_file():
-                seconds = seconds_per_epoch(config, data, folder.with_suffix(".timing"))
-                write_json(plan, {"epochs": max(1, round(60 * minutes / seconds))})
-            config = config.override({"training.epochs": read_json(plan)["epochs"]})
+            # Optimisers and learning rates take the same time.
+            cost = folder.with_name(f"cost-{config.model.layers}-{config.training.batch_size}.json")
+            if not cost.is_file():
+                seconds = seconds_per_epoch(config, data, cost.with_suffix(".timing"))
+                write_json(cost, {"seconds_per_epoch": seconds})
+            epochs = max(1, round(60 * minutes / read_json(cost)["seconds_per_epoch"]))
+            config = config.override({"training.epochs": epochs})
             if trial:  # the test set is not predicted
                 config = config.override(QUICK)
                 data = replace(data, splits={**data.splits, "test": data.val})
