@@ -407,6 +407,7 @@ def _with_masks(data: Data, spec: GraphSpec, seed: int) -> Data:
     """A single graph with split masks, which leave out missing targets."""
     missing = [f"{split}_mask" for split in SPLITS if f"{split}_mask" not in data]
     if not missing:
+        _check_known(data)
         return data
     if len(missing) < len(SPLITS):  # a random split would train on nodes that one mask sets aside
         raise GrassError(
@@ -427,7 +428,7 @@ def _with_masks(data: Data, spec: GraphSpec, seed: int) -> Data:
     drawn = [split_of[number] for number in pair.tolist()]
     known = data.get("known_mask")
     if known is None:
-        known = ~torch.isnan(y.float().reshape(len(y), -1 if len(y) else 1)).all(dim=1)  # [M]
+        known = _known(y)
     elif not isinstance(known, Tensor) or known.dtype != torch.bool or known.shape != y.shape[:1]:
         raise GrassError(f"The known_mask must be boolean of shape [{len(y)}].")
     copy = data.clone()
@@ -435,6 +436,22 @@ def _with_masks(data: Data, spec: GraphSpec, seed: int) -> Data:
         own_rows = torch.tensor([own == split for own in drawn], dtype=torch.bool)
         copy[f"{split}_mask"] = own_rows & known
     return copy
+
+
+def _known(y: Tensor) -> Tensor:
+    """Rows of the target that are not missing altogether [M]."""
+    return ~torch.isnan(y.float().reshape(len(y), -1 if len(y) else 1)).all(dim=1)
+
+
+def _check_known(data: Data) -> None:
+    """Raise if a mask selects only missing targets."""
+    known = _known(data.y) if isinstance(data.y, Tensor) and data.y.dim() else None
+    for split in SPLITS:
+        mask = data[f"{split}_mask"]
+        if known is None or not isinstance(mask, Tensor) or mask.shape != known.shape:
+            continue  # another check says what is wrong, or there is a mask for each of many splits
+        if mask.any() and not known[mask.bool()].any():
+            raise GrassError(f"All targets that the {split}_mask selects are missing.")
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,7 @@ class GRASSConv(nn.Module):
             return self._deprecated_forward(
                 (x, edge_index, edge_attr, batch, num_graphs, keep), deprecated
             )
+        self._check(edge_index, edge_attr)
         x, edge_attr = keep_precision(self, x, edge_attr)
         by_graph = batch is not None and self.node_norm.by_graph
         plain = keep is not None or return_attention_weights or by_graph
@@ -174,6 +175,17 @@ class GRASSConv(nn.Module):
         x = self.node_norm(out.x, batch, num_graphs)
         e = self.edge_norm(out.e, batch[edge_index[1]], num_graphs)
         return (x, e, (edge_index, out.attention)) if return_attention_weights else (x, e)
+
+    def _check(self, edge_index: Tensor, edge_attr: Tensor | None) -> None:
+        if edge_attr is None:
+            raise TypeError(
+                f"GRASSConv needs edge_attr, a representation [E, {self.dim}] of the edges"
+            )
+        if edge_index.dtype != torch.int64 or edge_index.dim() != 2 or edge_index.size(0) != 2:
+            shape = list(edge_index.shape)
+            raise TypeError(
+                f"edge_index must be int64 of shape [2, E], not {edge_index.dtype} of shape {shape}"
+            )
 
     def _deprecated_forward(
         self, inputs: tuple[Any, ...], deprecated: dict[str, bool]

@@ -157,6 +157,17 @@ def test_some_masks_are_not_replaced_by_random_ones():
             split_graphs(masked(**others, **{split: []}), GraphSpec(), 0)
 
 
+def test_a_mask_of_missing_targets_only_is_refused():
+    rows = {"train": list(range(10)), "val": list(range(10, 15)), "test": list(range(15, 20))}
+    data = masked(**rows)
+    data.y = torch.arange(20.0)
+    data.y[12:] = float("nan")  # the validation set has two targets, the test set has none
+    with pytest.raises(GrassError, match="All targets that the test_mask selects are missing"):
+        split_graphs(data, GraphSpec(), 0)
+    data.y[19] = 1.0
+    assert split_graphs(data, GraphSpec(), 0)["test"][0].test_mask.sum() == 5
+
+
 def test_both_directions_of_an_edge_are_in_the_same_split():
     data = ring(30)
     data.edge_index = torch.cat([data.edge_index, data.edge_index[:, :4]], dim=1)  # parallel ones

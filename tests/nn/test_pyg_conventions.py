@@ -117,6 +117,13 @@ def test_wrong_arguments_are_named():
         GRASS(level="subgraph")
     with pytest.raises(TypeError, match="edge_weight"):
         GRASSConv(8)(*conv_input(), edge_weight=True)
+    x, edge_index, edge_attr = conv_input()
+    with pytest.raises(TypeError, match=r"needs edge_attr, a representation \[E, 8\]"):
+        GRASSConv(8)(x, edge_index, None)
+    with pytest.raises(TypeError, match=r"int64 of shape \[2, E\], not torch.float32"):
+        GRASSConv(8)(x, edge_index.float(), edge_attr)
+    with pytest.raises(TypeError, match=r"of shape \[3\]"):
+        GRASSConv(8)(x, torch.tensor([0, 1, 2]), edge_attr)
 
 
 def test_repr_is_one_line(model, conv):
