@@ -15,7 +15,8 @@ import hypothesis.strategies as st
 from fuzz.harness import Passed, Target, damaged
 from fuzz.models import tiny_model
 from grass_gnn.api.fitting import choose_config
-from grass_gnn.api.graphs import GraphSpec, infer_graph_task, infer_input, read_graph, split_graphs
+from grass_gnn.api.graph_task import GraphSpec, infer_graph_task, infer_input, split_graphs
+from grass_gnn.api.graphs import read_graph
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.dataset import pack

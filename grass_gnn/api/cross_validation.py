@@ -27,7 +27,7 @@ from grass_gnn.data.tables.dataset import (
 )
 from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.reading import read_scaffolds
-from grass_gnn.data.tables.schema import ReadRows, read_rows
+from grass_gnn.data.tables.rows import ReadRows, read_rows
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import SavedPredictions

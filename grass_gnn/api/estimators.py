@@ -14,7 +14,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from grass_gnn.api.fitting import fit_graphs
-from grass_gnn.api.graphs import GraphReader, GraphSpec
+from grass_gnn.api.graph_task import GraphSpec
+from grass_gnn.api.graphs import GraphReader
 from grass_gnn.config import GRASSConfig, InputConfig
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import CARD, WEIGHTS, TrainedModel, load_model, save_model

@@ -18,7 +18,8 @@ from grass_gnn.api.fitting import (
     train_graphs,
     train_table,
 )
-from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
+from grass_gnn.api.graph_task import Graphs, GraphSpec, split_graphs
+from grass_gnn.api.graphs import read_graphs
 from grass_gnn.config import FeatureConfig, GRASSConfig, InputConfig, TaskConfig
 from grass_gnn.data.packed.prepare import PreparedData
 from grass_gnn.data.tables.dataset import TableData, read_tables

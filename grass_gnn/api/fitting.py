@@ -20,7 +20,8 @@ import numpy as np
 
 from grass_gnn.api.calibration import add_error_bars
 from grass_gnn.api.forest import FittedForest, add_forest, describe_baseline, fit_forest
-from grass_gnn.api.graphs import Graphs, GraphSpec, read_graphs, split_graphs
+from grass_gnn.api.graph_task import Graphs, GraphSpec, split_graphs
+from grass_gnn.api.graphs import read_graphs
 from grass_gnn.config import (
     FeatureConfig,
     GRASSConfig,

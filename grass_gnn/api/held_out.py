@@ -18,7 +18,7 @@ from torch import Tensor
 from grass_gnn.data.checking import CheckedGraph
 from grass_gnn.data.packed.dataset import PackedDataset, pack_checked
 from grass_gnn.data.packed.prepare import PreparedData
-from grass_gnn.data.tables.schema import read_known_rows
+from grass_gnn.data.tables.rows import read_known_rows
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.forest import ForestPrediction, leaf_errors
 from grass_gnn.evaluation.stack import Stack, forest_checksum, load_stack, with_forest

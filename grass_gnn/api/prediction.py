@@ -20,7 +20,8 @@ from grass_gnn.config import check_names, with_fields
 from grass_gnn.data.tables.files import OTHER_ENDINGS, Row, Table, guard, open_table
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import ReadingPool
-from grass_gnn.data.tables.schema import parse_descriptors, place_molecules
+from grass_gnn.data.tables.rows import parse_descriptors
+from grass_gnn.data.tables.schema import place_molecules
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_whole

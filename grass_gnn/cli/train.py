@@ -115,7 +115,8 @@ def train(
     """Train on your own data or a benchmark, evaluate, and write a run folder."""
     from grass_gnn.api.cross_validation import cross_validate
     from grass_gnn.api.fitting import fit_graphs, fit_table
-    from grass_gnn.api.graphs import GraphSpec, is_graph_file, read_graphs
+    from grass_gnn.api.graph_task import GraphSpec
+    from grass_gnn.api.graphs import is_graph_file, read_graphs
     from grass_gnn.data.packed.prepare import prepare_benchmark
     from grass_gnn.data.tables.files import TABLE_ENDINGS, is_table
     from grass_gnn.data.tables.spec import BUNDLED, find_table

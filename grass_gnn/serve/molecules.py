@@ -22,7 +22,8 @@ from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.files import Row, decode_text, guard, open_table, shorten
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import LostMolecule, ReadingPool
-from grass_gnn.data.tables.schema import TableSchema, find_molecules, parse_descriptors
+from grass_gnn.data.tables.rows import parse_descriptors
+from grass_gnn.data.tables.schema import TableSchema, find_molecules
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.attribution import attribute_packed
 from grass_gnn.evaluation.explain import explain_packed

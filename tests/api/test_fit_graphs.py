@@ -9,15 +9,8 @@ from torch_geometric.loader import DataLoader
 
 import grass_gnn
 from grass_gnn import GrassError, load_model
-from grass_gnn.api.graphs import (
-    GraphSpec,
-    from_networkx,
-    infer_graph_task,
-    infer_input,
-    read_graph,
-    read_graphs,
-    split_graphs,
-)
+from grass_gnn.api.graph_task import GraphSpec, infer_graph_task, infer_input, split_graphs
+from grass_gnn.api.graphs import from_networkx, read_graph, read_graphs
 from grass_gnn.api.links import fit_links, predict_links
 from grass_gnn.cli import main
 

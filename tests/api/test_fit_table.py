@@ -245,7 +245,7 @@ def test_the_example_table_is_right_and_trains(tmp_path, monkeypatch, capsys):
 
 
 def test_a_target_is_not_a_descriptor_and_a_constant_one_is_warned_of(tmp_path, caplog):
-    from grass_gnn.data.tables.schema import read_rows
+    from grass_gnn.data.tables.rows import read_rows
 
     path = tmp_path / "t.csv"
     path.write_text("smiles,y,z\n" + "".join(f"{'C' * n},1.0,{n}\n" for n in range(1, 9)))

@@ -5,7 +5,7 @@ import torch
 from random_graphs import CONFIG, random_graph
 from torch_geometric.data import Data
 
-from grass_gnn.api.graphs import infer_input
+from grass_gnn.api.graph_task import infer_input
 from grass_gnn.data.packed.dataset import pack
 from grass_gnn.errors import GrassError
 

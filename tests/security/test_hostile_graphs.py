@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from grass_gnn.api.graphs import GraphSpec, infer_graph_task, infer_input, read_graphs, split_graphs
+from grass_gnn.api.graph_task import GraphSpec, infer_graph_task, infer_input, split_graphs
+from grass_gnn.api.graphs import read_graphs
 from grass_gnn.config import GRASSConfig
 from grass_gnn.data.checking import check_sizes
 from grass_gnn.data.packed.dataset import pack

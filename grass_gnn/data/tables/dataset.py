@@ -23,7 +23,8 @@ from grass_gnn.data.tables.files import guard, shorten
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import read_scaffolds
 from grass_gnn.data.tables.remarks import RARE, remarks
-from grass_gnn.data.tables.schema import ReadRows, TableRow, TableSchema, read_rows
+from grass_gnn.data.tables.rows import ReadRows, TableRow, read_rows
+from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.data.tables.spec import DEFAULT_SHARES, SPLITS, TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.files import write_text

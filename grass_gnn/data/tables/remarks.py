@@ -13,7 +13,7 @@ from grass_gnn.data.tables.schema import class_name
 from grass_gnn.tasks import make_task
 
 if TYPE_CHECKING:
-    from grass_gnn.data.tables.schema import ReadRows, TableRow
+    from grass_gnn.data.tables.rows import ReadRows, TableRow
 
 _WIDE = 1000.0  # largest over smallest value, from which on a logarithm is suggested
 _FAR = 15.0  # standard deviations of an outlier
