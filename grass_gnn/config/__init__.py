@@ -4,6 +4,13 @@ The defaults are for your own graphs; ``presets/*.toml`` contain only the settin
 configurations change. ``docs/configuration.md`` is generated from the descriptions here.
 """
 
+from grass_gnn.config.names import (
+    check_names,
+    preset_names,
+    preset_note,
+    suggest,
+    with_fields,
+)
 from grass_gnn.config.settings import (
     METRICS,
     MOST_CATEGORIES,
@@ -21,12 +28,7 @@ from grass_gnn.config.settings import (
     TaskConfig,
     TaskKind,
     TrainingConfig,
-    check_names,
-    preset_names,
-    preset_note,
     setting_names,
-    suggest,
-    with_fields,
 )
 
 __all__ = [
