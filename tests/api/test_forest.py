@@ -41,7 +41,7 @@ from grass_gnn.evaluation.stack import (
     other_members,
 )
 from grass_gnn.evaluation.trained import Prediction
-from grass_gnn.report.run import RunReport
+from grass_gnn.report.run_files import RunReport
 from grass_gnn.report.table import number as shown
 from grass_gnn.serve.card import model_card
 from grass_gnn.serve.limits import Limits

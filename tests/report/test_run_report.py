@@ -11,7 +11,7 @@ from grass_gnn import GRASSConfig, GrassError
 from grass_gnn.cli import main
 from grass_gnn.evaluation.predictions import SavedPredictions
 from grass_gnn.report.page import write_report
-from grass_gnn.report.run import RunReport
+from grass_gnn.report.run_files import RunReport
 from grass_gnn.training.run import config_toml
 
 SMILES = ["C" * size + "O" for size in range(1, 31)]
