@@ -22,7 +22,9 @@ from grass_gnn.uncertainty.calibration import (
     SpreadCalibration,
     checksums,
 )
-from grass_gnn.uncertainty.domain import Domain, Neighbours, SimilarityReference
+from grass_gnn.uncertainty.domain import Domain
+from grass_gnn.uncertainty.neighbours import Neighbours
+from grass_gnn.uncertainty.similarity import SimilarityReference
 
 SMALL = {
     "encoding.steps": 2,

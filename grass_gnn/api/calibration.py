@@ -49,7 +49,6 @@ from grass_gnn.uncertainty.calibration import (
     miscalibration_area,
     with_temperature,
 )
-from grass_gnn.uncertainty.domain import Neighbours
 from grass_gnn.uncertainty.ensembles import (
     COVERAGE,
     Ensemble,
@@ -57,6 +56,7 @@ from grass_gnn.uncertainty.ensembles import (
     load_models,
     run_folders,
 )
+from grass_gnn.uncertainty.neighbours import Neighbours
 
 logger = logging.getLogger(__name__)
 

@@ -36,9 +36,9 @@ from grass_gnn.evaluation.trained import load_model
 from grass_gnn.files import locked, read_json, read_text, write_json, write_text
 from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task
-from grass_gnn.training.loop import Interrupted
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import check_folder
+from grass_gnn.training.signals import Interrupted
 from grass_gnn.uncertainty.ensembles import (
     CROSS_VALIDATION,
     FOLDS,

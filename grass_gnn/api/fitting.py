@@ -45,8 +45,9 @@ from grass_gnn.tasks import make_task
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, check_folder, run_folder, train
 from grass_gnn.training.start import read_start
-from grass_gnn.uncertainty.domain import Domain, SimilarityReference
+from grass_gnn.uncertainty.domain import Domain
 from grass_gnn.uncertainty.ensembles import FOLDS
+from grass_gnn.uncertainty.similarity import SimilarityReference
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

@@ -26,7 +26,6 @@ from grass_gnn.evaluation.trained import TrainedModel, find_data
 from grass_gnn.progress import report_progress
 from grass_gnn.rewiring import graph_seeds
 from grass_gnn.tasks import make_task
-from grass_gnn.uncertainty.domain import Nearness, Neighbours
 from grass_gnn.uncertainty.ensembles import (
     Ensemble,
     Spread,
@@ -34,6 +33,7 @@ from grass_gnn.uncertainty.ensembles import (
     embed_graphs,
     similarity_reference,
 )
+from grass_gnn.uncertainty.neighbours import Nearness, Neighbours
 
 logger = logging.getLogger(__name__)
 

@@ -28,9 +28,10 @@ from grass_gnn.nn.model import build_model
 from grass_gnn.progress import report_progress, reporting, silent
 from grass_gnn.tasks import LOWER_IS_BETTER
 from grass_gnn.training.distributed import Team
-from grass_gnn.training.loop import Interrupted, TrainingLoop
+from grass_gnn.training.loop import TrainingLoop
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import Row
+from grass_gnn.training.signals import Interrupted
 
 if TYPE_CHECKING:
     import optuna

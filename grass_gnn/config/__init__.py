@@ -11,7 +11,7 @@ from grass_gnn.config.names import (
     suggest,
     with_fields,
 )
-from grass_gnn.config.settings import (
+from grass_gnn.config.sections import (
     METRICS,
     MOST_CATEGORIES,
     OGB_ATOM_SIZES,
@@ -20,7 +20,6 @@ from grass_gnn.config.settings import (
     EncodingConfig,
     EvaluationConfig,
     FeatureConfig,
-    GRASSConfig,
     InputConfig,
     ModelConfig,
     RewiringConfig,
@@ -28,8 +27,8 @@ from grass_gnn.config.settings import (
     TaskConfig,
     TaskKind,
     TrainingConfig,
-    setting_names,
 )
+from grass_gnn.config.settings import GRASSConfig, setting_names
 
 __all__ = [
     "METRICS",

@@ -21,10 +21,10 @@ from grass_gnn.experiments.catalogue import Cell
 from grass_gnn.files import read_json, write_json, write_text
 from grass_gnn.nn.model import count_parameters
 from grass_gnn.tasks import make_task
-from grass_gnn.training.loop import Interrupted
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import checkpoints
 from grass_gnn.training.run import Run, train
+from grass_gnn.training.signals import Interrupted
 
 CARD, RESULTS, ERROR, PREDICTIONS = "cell.json", "results.json", "error.json", "predictions.csv"
 SHOWN_PREDICTIONS = 2000  # drawn in a report

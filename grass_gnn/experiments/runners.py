@@ -19,7 +19,7 @@ from grass_gnn.errors import GrassError
 from grass_gnn.experiments.grid import Backend
 from grass_gnn.experiments.job import ERROR, RESULTS, Job, run_job
 from grass_gnn.files import write_json, write_whole
-from grass_gnn.training.loop import Interrupted
+from grass_gnn.training.signals import Interrupted
 
 STOPPED = 75  # exit code of an interrupted run that can be resumed
 

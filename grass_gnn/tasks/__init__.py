@@ -2,7 +2,7 @@
 
 A :class:`Task` is made from the settings of a run, ``make_task(config.task)``, and contains
 everything that depends on the kind of task. To add one, write a subclass, list it in
-:data:`TASKS`, and add its name and settings to ``config/settings.py``.
+:data:`TASKS`, and add its name and settings to ``config/sections.py``.
 """
 
 from __future__ import annotations

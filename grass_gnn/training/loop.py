@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import signal
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, nullcontext
@@ -49,14 +48,11 @@ from grass_gnn.training.optim import (
 from grass_gnn.training.optimizers import OPTIMIZERS, make_optimizer
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import FOLDER, Record, Row, open_logger, write_checkpoint
+from grass_gnn.training.signals import Interrupted, StopOnSignal
 
 OnEpoch = Callable[[Row], bool]  # receives the row of an epoch; True stops training
 
 logger = logging.getLogger(__name__)
-
-
-class Interrupted(GrassError):
-    """The run was stopped by a signal; it can be resumed."""
 
 
 class TrainingLoop:
@@ -464,42 +460,6 @@ class TrainingLoop:
         schedule = {name: getattr(there, name) for name in SCHEDULE}
         training = here.model_copy(update=schedule)
         return self.config.model_copy(update={"training": training})
-
-
-class StopOnSignal:
-    """Ctrl-C and SIGTERM stop training after the current step, so that a checkpoint is consistent.
-
-    A second signal stops at once.
-    """
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> StopOnSignal:
-        try:
-            self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
-        except ValueError:  # only the main thread receives signals
-            self._before = {}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: Any) -> None:
-        if self.received is not None:
-            raise KeyboardInterrupt
-        self.received = number
-
-    def requested(self, team: Team) -> bool:
-        """Whether any process was asked to stop; all of them stop after the same batch."""
-        if team.any(self.received is not None):
-            self.received = self.received or signal.SIGTERM
-            return True
-        return False
 
 
 def seed_step(seed: int, step: int, device: torch.device) -> None:

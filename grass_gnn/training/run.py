@@ -37,10 +37,11 @@ from grass_gnn.nn.model import GRASS, build_model
 from grass_gnn.nn.norm import reset_statistics
 from grass_gnn.progress import Progress, reporting
 from grass_gnn.training.distributed import Team, find_team, join
-from grass_gnn.training.loop import Interrupted, TrainingLoop
+from grass_gnn.training.loop import TrainingLoop
 from grass_gnn.training.optim import NotFinite, check_weights
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import FOLDER, read_checkpoint
+from grass_gnn.training.signals import Interrupted
 
 GRACE = 10  # seconds for a follower to report that the leader has ended
 

@@ -13,6 +13,6 @@ __getattr__, __dir__, __all__ = lazy_names(
             "Ensemble",
             "load_models",
         ),
-        "domain": ("SimilarityReference",),
+        "similarity": ("SimilarityReference",),
     },
 )

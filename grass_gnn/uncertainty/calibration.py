@@ -42,7 +42,7 @@ from grass_gnn.evaluation.stack import SavedModel, forest_checksum
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json, write_json
 from grass_gnn.tasks import TASKS, ProbabilityTask, Task
-from grass_gnn.uncertainty.domain import Nearness, Neighbours
+from grass_gnn.uncertainty.neighbours import Nearness, Neighbours
 
 # Weights of spread, distance, disagreement, residual and dissimilarity.
 PRIOR = (0.1, 0.3, 0.3, 0.3, 0.5)

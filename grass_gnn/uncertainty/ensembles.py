@@ -27,7 +27,9 @@ from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model
 from grass_gnn.files import read_json
 from grass_gnn.tasks import make_task
 from grass_gnn.uncertainty.calibration import Calibration
-from grass_gnn.uncertainty.domain import Domain, Neighbours, SimilarityReference, widen
+from grass_gnn.uncertainty.domain import Domain, widen
+from grass_gnn.uncertainty.neighbours import Neighbours
+from grass_gnn.uncertainty.similarity import SimilarityReference
 
 COVERAGE = 0.9  # of intervals, by default
 EMBEDDED = 2  # rewirings that embeddings are averaged over

@@ -36,7 +36,8 @@ from grass_gnn.files import read_json, write_json, write_text
 from grass_gnn.report.figures import training_curves
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.start import train_from
-from grass_gnn.uncertainty.domain import Domain, SimilarityReference
+from grass_gnn.uncertainty.domain import Domain
+from grass_gnn.uncertainty.similarity import SimilarityReference
 
 HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1] / "grass_gnn" / "models" / "zinc"

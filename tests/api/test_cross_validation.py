@@ -15,7 +15,7 @@ from grass_gnn.cli import main
 from grass_gnn.data.tables.dataset import group_folds, random_folds
 from grass_gnn.data.tables.reading import read_scaffolds
 from grass_gnn.files import LOCK, try_lock
-from grass_gnn.training.loop import Interrupted
+from grass_gnn.training.signals import Interrupted
 from grass_gnn.uncertainty.ensembles import load_models
 
 SET = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]

@@ -19,7 +19,8 @@ from grass_gnn.uncertainty.calibration import (
     fit_error_model,
     half_width,
 )
-from grass_gnn.uncertainty.domain import Domain, Nearness, Neighbours
+from grass_gnn.uncertainty.domain import Domain
+from grass_gnn.uncertainty.neighbours import Nearness, Neighbours
 
 
 def synthetic(rows, source, forest=False):

@@ -17,7 +17,7 @@ from grass_gnn.cli import main
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.nn.model import BODY
-from grass_gnn.training.loop import Interrupted
+from grass_gnn.training.signals import Interrupted
 
 SHORT = {"training.epochs": 2, "training.batch_size": 16, "training.learning_rate": 0.01}
 SET = [word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")]

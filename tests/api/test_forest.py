@@ -47,8 +47,8 @@ from grass_gnn.serve.card import model_card
 from grass_gnn.serve.limits import Limits
 from grass_gnn.serve.molecules import MoleculeView
 from grass_gnn.tasks import make_task
-from grass_gnn.uncertainty.domain import Nearness
 from grass_gnn.uncertainty.ensembles import Ensemble
+from grass_gnn.uncertainty.neighbours import Nearness
 
 
 @pytest.fixture(scope="module")

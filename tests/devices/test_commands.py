@@ -21,7 +21,8 @@ from grass_gnn.nn.model import build_model
 from grass_gnn.testing import random_input
 from grass_gnn.training import RunOptions, train
 from grass_gnn.training.distributed import Team
-from grass_gnn.training.loop import Interrupted, TrainingLoop
+from grass_gnn.training.loop import TrainingLoop
+from grass_gnn.training.signals import Interrupted
 
 
 def both(command, capsys):

@@ -29,7 +29,7 @@ from grass_gnn.training.optim import save_batch
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import checkpoints, read_checkpoint, write_checkpoint
 from grass_gnn.training.run import train
-from grass_gnn.uncertainty.domain import SimilarityReference
+from grass_gnn.uncertainty.similarity import SimilarityReference
 
 CONFIG = GRASSConfig().override(
     {

@@ -17,7 +17,7 @@ from grass_gnn.data.tables.files import open_table
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import find_data, load_model
 from grass_gnn.training.record import read_checkpoint
-from grass_gnn.uncertainty.domain import SimilarityReference
+from grass_gnn.uncertainty.similarity import SimilarityReference
 
 
 def test_damaged_compression_in_the_header(tmp_path: Path) -> None:

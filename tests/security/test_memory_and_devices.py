@@ -20,7 +20,7 @@ from grass_gnn.data.tables.files import open_table
 from grass_gnn.errors import LONGEST_MESSAGE, RunError
 from grass_gnn.evaluation.trained import save_model
 from grass_gnn.files import read_bytes, read_json, read_text, read_toml
-from grass_gnn.uncertainty.domain import SimilarityReference
+from grass_gnn.uncertainty.similarity import SimilarityReference
 
 SMALL = {
     "model.dim": 8,

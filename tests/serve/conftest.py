@@ -15,7 +15,7 @@ from grass_gnn.evaluation.trained import save_model
 from grass_gnn.files import write_json
 from grass_gnn.serve.limits import Limits
 from grass_gnn.testing import random_input
-from grass_gnn.uncertainty.domain import SimilarityReference
+from grass_gnn.uncertainty.similarity import SimilarityReference
 
 pytest.importorskip("rdkit")
 

@@ -12,12 +12,13 @@ from torch_geometric.data import Data
 
 from grass_gnn import GRASSConfig, GrassError, fit
 from grass_gnn.nn.norm import InputNorm
-from grass_gnn.training.loop import Interrupted, TrainingLoop
+from grass_gnn.training.loop import TrainingLoop
 from grass_gnn.training.optim import FiniteSteps, check_weights, largest_gradient
 from grass_gnn.training.optimizers import OPTIMIZERS, make_optimizer
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import read_checkpoint
 from grass_gnn.training.run import train
+from grass_gnn.training.signals import Interrupted
 
 
 @pytest.fixture

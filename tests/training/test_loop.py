@@ -17,11 +17,12 @@ from grass_gnn.evaluation import protocol
 from grass_gnn.evaluation.run import evaluate_run
 from grass_gnn.files import locked
 from grass_gnn.nn.model import build_model
-from grass_gnn.training.loop import Interrupted, TrainingLoop
+from grass_gnn.training.loop import TrainingLoop
 from grass_gnn.training.optim import WeightAverage
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import LOGGERS, checkpoints, open_logger, read_checkpoint
 from grass_gnn.training.run import train
+from grass_gnn.training.signals import Interrupted
 
 
 def read_metrics(folder):

@@ -10,10 +10,10 @@ import torch
 from grass_gnn import GRASSConfig, GrassError, load_model
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.testing import random_input
-from grass_gnn.training.loop import Interrupted
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import checkpoints, read_checkpoint
 from grass_gnn.training.run import train
+from grass_gnn.training.signals import Interrupted
 
 SETTINGS = {
     "input.nodes.kind": "index",

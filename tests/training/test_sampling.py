@@ -13,9 +13,9 @@ from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.encoding import drrwp as decomposition
 from grass_gnn.encoding import eigen as krylov
 from grass_gnn.errors import GrassError
-from grass_gnn.training.loop import Interrupted
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
+from grass_gnn.training.signals import Interrupted
 
 SPLITS = ("train", "val", "test")
 SETTINGS = {
