@@ -323,6 +323,8 @@ def finetune_graphs(
     splits = split_graphs(data, spec, options.seed)
     inferred, task = spec.infer(splits)
     features = pretrained.check_features(inferred)
+    # Only of tables is it known that edges are bonds.
+    settings = {"training.kekule_forms": False, **(settings or {})}
     config = pretrained.choose_config(splits["train"], features, task, settings)
     card = {"classes": class_names(splits)}
     return train_graphs(splits, config, out, options, card=card, pretrained=pretrained)

@@ -232,8 +232,7 @@ def _with_masks(data: Data, spec: GraphSpec, seed: int) -> Data:
     """A single graph with split masks, which leave out missing targets."""
     missing = [f"{split}_mask" for split in SPLITS if f"{split}_mask" not in data]
     if not missing:
-        _check_known(data)
-        return data
+        return _without_missing(data)
     if len(missing) < len(SPLITS):  # a random split would train on nodes that one mask sets aside
         raise GrassError(
             f"The graph has no {' and no '.join(missing)}: give it masks of all three splits, or "
@@ -251,11 +250,7 @@ def _with_masks(data: Data, spec: GraphSpec, seed: int) -> Data:
         pair = data.edge_index.sort(dim=0).values.unique(dim=1, return_inverse=True)[1]
     split_of = random_split(int(pair.max()) + 1 if len(pair) else 0, spec.shares, seed)
     drawn = [split_of[number] for number in pair.tolist()]
-    known = data.get("known_mask")
-    if known is None:
-        known = _known(y)
-    elif not isinstance(known, Tensor) or known.dtype != torch.bool or known.shape != y.shape[:1]:
-        raise GrassError(f"The known_mask must be boolean of shape [{len(y)}].")
+    known = _known_rows(data, y)
     copy = data.clone()
     for split in SPLITS:
         own_rows = torch.tensor([own == split for own in drawn], dtype=torch.bool)
@@ -263,17 +258,37 @@ def _with_masks(data: Data, spec: GraphSpec, seed: int) -> Data:
     return copy
 
 
-def _known(y: Tensor) -> Tensor:
+def _known_rows(data: Data, y: Tensor) -> Tensor:
     """Rows of the target that are not missing altogether [M]."""
-    return ~torch.isnan(y.float().reshape(len(y), -1 if len(y) else 1)).all(dim=1)
+    known = data.get("known_mask")  # of classes, which have no value that stands for "missing"
+    if known is None:
+        return ~torch.isnan(y.float().reshape(len(y), -1 if len(y) else 1)).all(dim=1)
+    if not isinstance(known, Tensor) or known.dtype != torch.bool or known.shape != y.shape[:1]:
+        raise GrassError(f"The known_mask must be boolean of shape [{len(y)}].")
+    return known
 
 
-def _check_known(data: Data) -> None:
-    """Raise if a mask selects only missing targets."""
-    known = _known(data.y) if isinstance(data.y, Tensor) and data.y.dim() else None
-    for split in SPLITS:
-        mask = data[f"{split}_mask"]
-        if known is None or not isinstance(mask, Tensor) or mask.shape != known.shape:
-            continue  # another check says what is wrong, or there is a mask for each of many splits
-        if mask.any() and not known[mask.bool()].any():
-            raise GrassError(f"All targets that the {split}_mask selects are missing.")
+def _without_missing(data: Data) -> Data:
+    """A single graph whose own masks leave out nodes (or edges) without a class.
+
+    Missing numbers stay, because they are NaN and do not count in loss and scores.
+
+    Raises:
+        GrassError: A mask selects only missing targets.
+    """
+    y = None if data.y is None else number_tensor("target y", data.y)
+    if y is None or y.dim() == 0:
+        return data  # another check says what is wrong
+    known, copy = _known_rows(data, y), data.clone()
+    for name in (f"{split}_mask" for split in SPLITS):
+        mask = data[name]
+        dense = isinstance(mask, Tensor) and mask.layout == torch.strided
+        if not dense or mask.dtype != torch.bool or mask.shape[:1] != known.shape:
+            continue  # another check says what is wrong
+        # There may be a column for each of several splits.
+        labelled = mask & (known if mask.dim() == 1 else known.unsqueeze(1))
+        if mask.dim() == 1 and mask.any() and not labelled.any():
+            raise GrassError(f"All targets that the {name} selects are missing.")
+        if "known_mask" in data:
+            copy[name] = labelled
+    return copy

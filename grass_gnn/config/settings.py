@@ -63,6 +63,8 @@ class GRASSConfig(Section):
                 "training.kekule_forms needs molecules with the vocabulary zinc "
                 "(input.edges.kind = index, input.edges.sizes = [4])"
             )
+        if self.training.kekule_forms and self.training.sampling != "none":
+            raise ValueError("training.kekule_forms does not work with training.sampling")
         return self
 
     @classmethod

@@ -181,10 +181,12 @@ class GRASSConv(nn.Module):
             raise TypeError(
                 f"GRASSConv needs edge_attr, a representation [E, {self.dim}] of the edges"
             )
-        if edge_index.dtype != torch.int64 or edge_index.dim() != 2 or edge_index.size(0) != 2:
+        integers = edge_index.dtype in (torch.int64, torch.int32)
+        if not integers or edge_index.dim() != 2 or edge_index.size(0) != 2:
             shape = list(edge_index.shape)
             raise TypeError(
-                f"edge_index must be int64 of shape [2, E], not {edge_index.dtype} of shape {shape}"
+                "edge_index must be int64 or int32 of shape [2, E], "
+                f"not {edge_index.dtype} of shape {shape}"
             )
 
     def _deprecated_forward(

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -148,6 +149,17 @@ def test_graphs_with_other_levels_and_fewer_categories():
     ):
         with pytest.raises(GrassError, match=words):
             grass_gnn.finetune(first, graphs(columns, lambda n: torch.tensor([1.0])))
+
+
+def test_edges_of_graphs_are_not_taken_for_bonds():
+    # As many columns and categories as the vocabulary zinc has.
+    rings = [ring(6, y=torch.tensor([float(number)])) for number in range(20)]
+    for graph in rings:
+        graph.edge_attr = torch.arange(12).view(-1, 1) % 4
+    first = grass_gnn.fit(rings, settings=TINY | {"training.epochs": 1})
+    config = first.config.override({"training.kekule_forms": True})
+    tuned = grass_gnn.finetune(replace(first, config=config), rings, settings=SHORT)
+    assert not tuned.config.training.kekule_forms
 
 
 def test_invalid_fine_tuning_gives_a_one_sentence_error(run, molecules, tmp_path, capsys):

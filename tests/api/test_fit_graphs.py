@@ -161,6 +161,26 @@ def test_a_mask_of_missing_targets_only_is_refused():
     assert split_graphs(data, GraphSpec(), 0)["test"][0].test_mask.sum() == 5
 
 
+def test_nodes_without_a_class_are_in_no_mask():
+    rows = {"train": list(range(10)), "val": list(range(10, 15)), "test": list(range(15, 20))}
+    data = masked(**rows)
+    data.y = torch.arange(20) % 3
+    data.known_mask = torch.arange(20) % 4 > 0  # as networkx graphs and CSV files give it
+    for split, part in rows.items():
+        (found,) = split_graphs(data, GraphSpec(), 0)[split]
+        kept = found[f"{split}_mask"].nonzero().flatten().tolist()
+        assert kept == [row for row in part if row % 4]
+    data.known_mask[10:15] = False
+    with pytest.raises(GrassError, match="All targets that the val_mask selects are missing"):
+        split_graphs(data, GraphSpec(), 0)
+    data.known_mask[11:15] = True
+    # A column for each of several splits.
+    for split in rows:
+        data[f"{split}_mask"] = data[f"{split}_mask"].unsqueeze(1).expand(-1, 2)
+    (found,) = split_graphs(data, GraphSpec(), 0)["train"]
+    assert found.train_mask.sum(dim=0).tolist() == [7, 7]
+
+
 def test_both_directions_of_an_edge_are_in_the_same_split():
     data = ring(30)
     data.edge_index = torch.cat([data.edge_index, data.edge_index[:, :4]], dim=1)  # parallel ones

@@ -145,6 +145,21 @@ def test_other_bonds_are_refused():
         GRASSConfig.preset("mnist", **{"training.kekule_forms": True})
     with pytest.raises(GrassError, match="vocabulary zinc"):
         GRASSConfig().override({"training.kekule_forms": True})
+    nodes = {"training.sampling": "partition", "task.level": "node"}
+    with pytest.raises(GrassError, match=r"does not work with training\.sampling"):
+        CONFIG.override(nodes)
+
+
+def test_graphs_that_are_not_molecules_are_refused():
+    pairs = torch.combinations(torch.arange(12)).t()
+    edges = torch.cat([pairs, pairs.flip(0)], dim=1)
+    with pytest.raises(GrassError, match="a node has 11 neighbours"):
+        kekule_forms(edges, torch.randint(1, 3, (edges.size(1),)))
+    # A self-loop is no bond.
+    benzene = graph_of("c1ccccc1")
+    edges = torch.cat([benzene.edge_index, torch.tensor([[2], [2]])], dim=1)
+    kinds = torch.cat([benzene.edge_attr.flatten(), torch.tensor([DOUBLE])])
+    assert kekule_forms(edges, kinds)[:, :-1].equal(forms_of(benzene))
 
 
 def test_the_types_are_those_of_the_vocabulary():

@@ -120,10 +120,18 @@ def test_wrong_arguments_are_named():
     x, edge_index, edge_attr = conv_input()
     with pytest.raises(TypeError, match=r"needs edge_attr, a representation \[E, 8\]"):
         GRASSConv(8)(x, edge_index, None)
-    with pytest.raises(TypeError, match=r"int64 of shape \[2, E\], not torch.float32"):
+    with pytest.raises(TypeError, match=r"int64 or int32 of shape \[2, E\], not torch.float32"):
         GRASSConv(8)(x, edge_index.float(), edge_attr)
     with pytest.raises(TypeError, match=r"of shape \[3\]"):
         GRASSConv(8)(x, torch.tensor([0, 1, 2]), edge_attr)
+
+
+def test_edge_indices_of_32_bits_give_the_same_result():
+    x, edge_index, edge_attr = conv_input()
+    layer = GRASSConv(8)
+    expected = layer(x, edge_index, edge_attr)
+    found = layer(x, edge_index.int(), edge_attr)
+    assert all(a.equal(b) for a, b in zip(expected, found, strict=True))
 
 
 def test_repr_is_one_line(model, conv):

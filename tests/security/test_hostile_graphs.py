@@ -71,6 +71,15 @@ def test_infinite_classes_and_a_single_number_for_many_edges() -> None:
         split_graphs(small(y=torch.tensor(1.0)), GraphSpec("edge"), 0)
 
 
+def test_sparse_targets_and_masks_of_a_graph_with_masks() -> None:
+    masks = {f"{split}_mask": torch.tensor([True]) for split in ("train", "val", "test")}
+    with pytest.raises(GrassError, match="target y of a graph must be a tensor of numbers"):
+        split_graphs(small(**masks, y=torch.ones(1).to_sparse()), GraphSpec("edge"), 0)
+    sparse = {name: mask.to_sparse() for name, mask in masks.items()}
+    data = small(**sparse)
+    assert split_graphs(data, GraphSpec("edge"), 0)["train"][0].train_mask.is_sparse
+
+
 def test_graphs_with_different_masks_are_refused() -> None:
     config = GRASSConfig().override({"input.nodes.kind": "continuous", "input.nodes.sizes": [1]})
     with pytest.raises(GrassError, match="Graph 1 has different masks from graph 0"):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from grass_gnn.errors import GrassError
 from grass_gnn.rewiring import random_bits
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SINGLE, DOUBLE = 1, 2  # bond types of the vocabulary "zinc"
 
 _MOST_FORMS = 64  # kept of a molecule; five separate benzene rings have 32
+_MOST_BONDS = 8  # of an atom
 _LONGEST = 14  # atoms around a flip: the outline of three fused rings
 _USE = 1 << 40  # distinguishes the choice of a form from other uses of the same seed
 
@@ -78,14 +80,23 @@ def kekule_forms(edge_index: Tensor, kinds: Tensor) -> Tensor:
     Args:
         edge_index: Both directions of every bond [2, E].
         kinds: Bond types [E].
+
+    Raises:
+        GrassError: The graph is not a molecule.
     """
     bonds = [frozenset(ends) for ends in edge_index.t().tolist()]
-    given = frozenset(b for b, kind in zip(bonds, kinds.tolist(), strict=True) if kind == DOUBLE)
-    single = [b for b, kind in zip(bonds, kinds.tolist(), strict=True) if kind == SINGLE]
+    typed = [(b, kind) for b, kind in zip(bonds, kinds.tolist(), strict=True) if len(b) == 2]
+    given = frozenset(b for b, kind in typed if kind == DOUBLE)
     neighbours: dict[int, set[int]] = {}
-    for bond in (*given, *single):
-        for atom in bond:
+    for bond, kind in typed:
+        for atom in bond if kind in (SINGLE, DOUBLE) else ():
             neighbours.setdefault(atom, set()).update(bond - {atom})
+    most = max(map(len, neighbours.values()), default=0)
+    if most > _MOST_BONDS:  # the number of paths grows exponentially
+        raise GrassError(
+            f"training.kekule_forms is for molecules, but a node has {most} neighbours "
+            f"(an atom has at most {_MOST_BONDS})."
+        )
     forms, seen = [given], {given}
     for form in forms:  # grows while it is read
         for ring in _alternating(form, neighbours):
