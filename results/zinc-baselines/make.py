@@ -3,11 +3,11 @@
     python results/zinc-baselines/make.py --data FOLDER
     python results/zinc-baselines/make.py --data FOLDER --seeds 3 --minutes 30
 
-For each model, size, then optimiser and learning rate, then batch size are chosen by short runs,
+For each model, optimiser and learning rate, then batch size, then depth are chosen by short runs,
 which are scored on the validation set; they do not predict the test set. Then come the final runs,
 seed by seed. All runs of a kind train for the same CPU time in one thread, from which the number of
-epochs follows. Finished runs in --runs are kept, and an interrupted one is resumed. Writes
-results.json and prints the tables of README.md.
+epochs follows. Finished runs in --runs or results.json are kept, and an interrupted one is resumed.
+Writes results.json after every run, and prints the tables of README.md.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from grass_gnn import GRASSConfig
 from grass_gnn.data.packed.prepare import PreparedData, prepare_benchmark
@@ -33,6 +34,7 @@ from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "results.json"
 TIMED_GRAPHS, TIMED_EPOCHS = 2000, 3
 
 Settings = dict[str, Any]
@@ -64,13 +66,12 @@ class Model:
 
     name: str
     settings: Settings
-    sizes: tuple[Settings, Settings]
-    first: Settings  # optimiser and learning rate that the sizes are compared with
+    sizes: tuple[Settings, Settings]  # the smaller one first, with which the others are compared
     architecture: str | None = None
 
     def config(self, changes: Settings) -> GRASSConfig:
         """The configuration; ``parameters`` among the changes sets a baseline's width."""
-        changes = {**COMMON, **self.settings, **changes}
+        changes = {**self.settings, **changes}
         layers = changes.pop("parameters_of_layers", None)
         if self.architecture is None:
             return GRASSConfig.preset("zinc", **changes)
@@ -82,19 +83,18 @@ class Model:
 def baseline(name: str, architecture: str, layers: int, precision: str = "bf16-mixed") -> Model:
     """A baseline of the usual 500,000 parameters, or of half the layers and about 150,000."""
     sizes = (
-        {"model.layers": layers, "parameters_of_layers": 49},
         {"model.layers": layers // 2, "parameters_of_layers": 12},
+        {"model.layers": layers, "parameters_of_layers": 49},
     )
     own = {"rewiring.kind": "none", "training.precision": precision}
-    return Model(name, own, sizes, {**ADAMW, "training.learning_rate": 1e-3}, architecture)
+    return Model(name, own, sizes, architecture)
 
 
 MODELS = (
     Model(
         "GRASS",
         {"rewiring.degree": 3, "training.average": 0.999, "training.precision": "bf16-mixed"},
-        ({"model.layers": 12}, {"model.layers": 6}),
-        {**MUON, "training.learning_rate": 2e-3},
+        ({"model.layers": 6}, {"model.layers": 12}),
     ),
     baseline("GINE", "gin", 16),
     baseline("GatedGCN", "gatedgcn", 16),
@@ -107,7 +107,8 @@ RATES = (
     {**MUON, "training.learning_rate": 2e-3},
     {**MUON, "training.learning_rate": 4e-3},
 )
-BATCHES = ({"training.batch_size": 100},)
+BATCHES = ({"training.batch_size": 50}, {"training.batch_size": 100})
+DEPTH_TRIAL = 4  # times as long as other trials: a deeper network needs longer to pay
 
 
 def main() -> None:
@@ -119,7 +120,12 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/zinc-baselines"))
     parser.add_argument("--seeds", type=int, default=2, help="of the final runs")
     parser.add_argument("--minutes", type=float, default=20, help="of each final run")
-    parser.add_argument("--trial-minutes", type=float, default=1.5, help="of each short run")
+    parser.add_argument(
+        "--trial-minutes",
+        type=float,
+        default=1.0,
+        help=f"of each short run; {DEPTH_TRIAL} times as long for each depth",
+    )
     parser.add_argument("--models", help="only these, separated by commas, such as GPS,GINE")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -129,77 +135,75 @@ def main() -> None:
     chosen = {model.name: comparison.search(model, arguments.trial_minutes) for model in models}
     for seed in range(arguments.seeds):
         for model in models:
-            comparison.final(model, chosen[model.name], seed, arguments.minutes)
-    cards = sorted(arguments.runs.glob("*/[ts]*-?.json"))
-    records = [read_json(card) for card in cards]
-    write_json(HERE / "results.json", records)
-    print(tables(records))
+            comparison.run(model, chosen[model.name], "final", seed, arguments.minutes)
+    print(tables(finished()))
 
 
 class Comparison:
-    """The runs, each in a folder of its own, with its record in a file beside it."""
+    """The runs, each in a folder of its own, and the records of those that are finished."""
 
     def __init__(self, source: str, runs: Path) -> None:
         self.source, self.runs = source, runs
 
     def search(self, model: Model, minutes: float) -> Settings:
-        """The best settings: size first, then optimiser and rate, then batch size."""
-        scores: dict[str, float] = {}
-        best: Settings = {**model.sizes[0], **model.first}
-        for options in (model.sizes, RATES, BATCHES):
-            tried = [best, *({**best, **option} for option in options)]
-            for settings in tried:
-                key = repr(sorted(settings.items()))
-                if key not in scores:
-                    number = len(scores)
-                    folder = self.runs / model.name / f"trial-{number}"
-                    record = self._run(model, settings, folder, 0, minutes, trial=True)
-                    scores[key] = record["val_up_to_one"]
-            best = min(tried, key=lambda settings: scores[repr(sorted(settings.items()))])
+        """The best settings: optimiser and rate first, then batch size, then depth."""
+        best: Settings = {**COMMON, **model.sizes[0]}
+        for options, length in ((RATES, 1), (BATCHES, 1), (model.sizes, DEPTH_TRIAL)):
+            tried = [{**best, **option} for option in options]
+            found = [self.run(model, one, "trial", 0, length * minutes) for one in tried]
+            best = min(found, key=lambda record: record["val_up_to_one"])["settings"]
         return best
 
-    def final(self, model: Model, settings: Settings, seed: int, minutes: float) -> None:
-        """Train with the chosen settings, and evaluate on the test set."""
-        self._run(model, settings, self.runs / model.name / f"seed-{seed}", seed, minutes)
-
-    def _run(
-        self,
-        model: Model,
-        settings: Settings,
-        folder: Path,
-        seed: int,
-        minutes: float,
-        trial: bool = False,
+    def run(
+        self, model: Model, settings: Settings, kind: str, seed: int, minutes: float
     ) -> dict[str, Any]:
-        card = folder.with_suffix(".json")  # written when a run is finished
+        """Train and evaluate, unless it is done; a run of kind "trial" never sees the test set."""
+        what = {
+            "model": model.name,
+            "kind": kind,
+            "seed": seed,
+            "minutes": minutes,
+            "settings": settings,
+        }
+        own = [r for r in finished() if r["model"] == model.name and r["kind"] == kind]
+        for record in own:
+            if {name: record[name] for name in what} == what:
+                return record
+        folder = self.runs / model.name / f"{kind}-{len(own)}"
+        config = model.config(settings)
+        data = prepare_benchmark(config, self.source)
+        seconds = self._seconds_per_epoch(model, config, data)
+        config = config.override({"training.epochs": max(1, round(60 * minutes / seconds))})
+        if kind == "trial":
+            config = config.override(QUICK)
+            data = replace(data, splits={**data.splits, "test": data.val})
+        before = time.process_time()
+        train(config, data, folder, RunOptions(seed=seed, resume=folder.exists()))
+        record = {
+            **what,
+            "parameters": count_parameters(config),
+            "epochs": config.training.epochs,
+            "cpu_seconds": round(time.process_time() - before),  # with the evaluation
+            **scores(folder, kind),
+        }
+        print(record, flush=True)
+        with FileLock(self.runs / "results.lock"):  # several processes may train other models
+            write_json(RESULTS, [*finished(), record])
+        return record
+
+    def _seconds_per_epoch(self, model: Model, config: GRASSConfig, data: PreparedData) -> float:
+        """Cost of an epoch, measured once: all optimisers and learning rates take equally long."""
+        name = f"cost-{config.model.layers}-{config.training.batch_size}"
+        card = self.runs / model.name / f"{name}.json"
         if not card.is_file():
-            config = model.config(settings)
-            data = prepare_benchmark(config, self.source)
-            # Optimisers and learning rates take the same time.
-            cost = folder.with_name(f"cost-{config.model.layers}-{config.training.batch_size}.json")
-            if not cost.is_file():
-                seconds = seconds_per_epoch(config, data, cost.with_suffix(".timing"))
-                write_json(cost, {"seconds_per_epoch": seconds})
-            epochs = max(1, round(60 * minutes / read_json(cost)["seconds_per_epoch"]))
-            config = config.override({"training.epochs": epochs})
-            if trial:  # the test set is not predicted
-                config = config.override(QUICK)
-                data = replace(data, splits={**data.splits, "test": data.val})
-            before = time.process_time()
-            train(config, data, folder, RunOptions(seed=seed, resume=folder.exists()))
-            record = {
-                "model": model.name,
-                "kind": "trial" if trial else "final",
-                "seed": seed,
-                "settings": settings,
-                "parameters": count_parameters(config),
-                "epochs": config.training.epochs,
-                "cpu_seconds": round(time.process_time() - before),  # with the evaluation
-                **scores(folder, trial),
-            }
-            write_json(card, record)
-            print(record, flush=True)
-        return read_json(card)
+            seconds = seconds_per_epoch(config, data, card.with_suffix(".timing"))
+            write_json(card, {"seconds_per_epoch": seconds})
+        return read_json(card)["seconds_per_epoch"]
+
+
+def finished() -> list[dict[str, Any]]:
+    """The records of all finished runs."""
+    return read_json(RESULTS) if RESULTS.is_file() else []
 
 
 def seconds_per_epoch(config: GRASSConfig, data: PreparedData, folder: Path) -> float:
@@ -218,7 +222,7 @@ def seconds_per_epoch(config: GRASSConfig, data: PreparedData, folder: Path) -> 
     return (spent[2] - spent[1]) / TIMED_EPOCHS * len(data.train) / len(few.train)
 
 
-def scores(folder: Path, trial: bool) -> dict[str, float]:
+def scores(folder: Path, kind: str) -> dict[str, float]:
     """Validation scores of a run, and the test score unless it is a trial."""
     with (folder / "val_predictions.csv").open() as file:
         errors = [
@@ -230,7 +234,7 @@ def scores(folder: Path, trial: bool) -> dict[str, float]:
         # A few validation molecules are missed by 6 to 20 and would decide between settings.
         "val_up_to_one": statistics.fmean(min(error, 1.0) for error in errors),
     }
-    return found if trial else {**found, "test": results["test"]["mean"]}
+    return found if kind == "trial" else {**found, "test": results["test"]["mean"]}
 
 
 def tables(records: list[dict[str, Any]]) -> str:
@@ -249,18 +253,19 @@ def tables(records: list[dict[str, Any]]) -> str:
     lines += [
         "",
         "| model | layers | parameters | optimiser | learning rate | batch | epochs "
-        "| validation MAE | errors counted up to 1 |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| minutes | validation MAE | errors counted up to 1 |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, runs in grouped(records, "trial"):
         best = min(run["val_up_to_one"] for run in runs)
         for run in runs:
-            chosen = {**COMMON, **run["settings"]}
+            chosen = run["settings"]
             score = f"{run['val_up_to_one']:.3f}"
             lines.append(
                 f"| {name} | {chosen['model.layers']} | {run['parameters']:,} "
                 f"| {chosen['training.optimizer']} | {chosen['training.learning_rate']:g} "
-                f"| {chosen['training.batch_size']} | {run['epochs']} | {run['val']:.3f} "
+                f"| {chosen['training.batch_size']} | {run['epochs']} | {run['minutes']:g} "
+                f"| {run['val']:.3f} "
                 f"| {f'**{score}**' if run['val_up_to_one'] == best else score} |"
             )
     return "\n".join(lines)
