@@ -1,4 +1,4 @@
-"""The former name of :mod:`grass_gnn.api` and :mod:`grass_gnn.uncertainty`."""
+"""Deprecated: the former name of ``grass_gnn.api`` and ``grass_gnn.uncertainty``."""
 
 from __future__ import annotations
 

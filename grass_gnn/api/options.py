@@ -22,11 +22,12 @@ class PredictOptions:
         seed: Random seed of the rewirings.
         deterministic: Derive the rewirings of each molecule from the molecule alone (with its
             atoms in canonical order), so that they depend neither on the seed nor on other rows.
-        max_atoms: Reject larger molecules.
+        max_atoms: Maximum number of atoms; larger molecules get an error message.
         calibrated: Apply the calibration stored in the run folder, if there is one.
         coverage: Share of true values that intervals should contain, such as 0.9.
         workers: Processes that parse SMILES, at least one; one per core by default.
-        device: Device to run on, such as ``"cuda:1"``; that of the model by default.
+        device: Device to run on, such as ``"cuda:1"``; by default that of the loaded model, which
+            the command line loads onto the GPU if there is one.
         progress: Progress hook; by default a progress bar on a terminal.
     """
 

@@ -1,7 +1,7 @@
 """Pretraining: a GRASS for molecules that learns to predict descriptors of a long list of them.
 
-The result is an ordinary run folder, which ``train`` and ``finetune`` start from and ``embed`` uses
-as it is.
+The result is an ordinary run folder: ``finetune`` trains it further on a table, and ``embed``
+uses it as it is.
 """
 
 from __future__ import annotations

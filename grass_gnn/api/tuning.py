@@ -88,8 +88,8 @@ def tune(
 ) -> TuneResult:
     """Search for the settings with the best validation score; the test set is never used.
 
-    The first trial uses the settings that ``train`` would use. Trials that fall behind the median
-    of the earlier ones are pruned. Calling it again continues the study.
+    All trials train from scratch, and the first one uses the default settings for that. Trials that
+    fall behind the median of the earlier ones are pruned. Calling it again continues the study.
 
     Args:
         path: The table.

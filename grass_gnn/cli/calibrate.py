@@ -24,7 +24,9 @@ _LOW = 0.1  # rank correlation below which the std is hardly informative
 
 
 def calibrate(
-    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
+    run: Annotated[
+        Path, typer.Argument(help="Run folder, or folder of a cross-validation.", metavar="RUN")
+    ],
     ensemble: Ensemble = None,
     data: Annotated[
         Path | None,

@@ -75,7 +75,7 @@ def list_datasets(json: Json = False) -> None:
 
 @app.command(cls=Command, epilog=examples("grass-gnn datasets download minesweeper"))
 def download(name: Name, json: Json = False) -> None:
-    """Download the raw files of a dataset; no other command uses the network.
+    """Download the raw files of a dataset; no other command downloads anything.
 
     Interrupted downloads are resumed. Files are verified against the dataset's SHA-256 checksums if
     these are known; sources.json, next to the files, records the checksums in any case.

@@ -20,7 +20,10 @@ PREDICTIONS = "well_known_predicted.csv"  # in the folder of the demo
 
 def demo(
     folder: Annotated[
-        Path, typer.Option("--out", help="Run folder; overwritten.", metavar="FOLDER")
+        Path,
+        typer.Option(
+            "--out", help="Run folder; an earlier run in it is deleted.", metavar="FOLDER"
+        ),
     ] = Path("runs/demo"),
     epochs: Annotated[int, typer.Option(help="Number of epochs.", min=1, metavar="N")] = EPOCHS,
     seed: Annotated[int, typer.Option(help="Random seed.", min=0, metavar="N")] = 0,
@@ -30,13 +33,20 @@ def demo(
     from grass_gnn.api.fitting import fit_table
     from grass_gnn.api.prediction import predict_table
     from grass_gnn.data.tables.spec import BUNDLED, WELL_KNOWN, TableSpec
+    from grass_gnn.errors import GrassError
     from grass_gnn.evaluation.trained import load_model
     from grass_gnn.files import locked
     from grass_gnn.report.page import write_report
     from grass_gnn.training.options import RunOptions
+    from grass_gnn.uncertainty.domain import DOMAIN
 
     table = BUNDLED["solubility"]
     with locked(folder) as lock:
+        if not (folder / DOMAIN).is_file() and any(path != lock.path for path in folder.iterdir()):
+            raise GrassError(
+                f"{folder} contains files of something else, which the demonstration would delete: "
+                "choose another --out."
+            )
         lock.empty()
     err.print("[bold]1/3[/] Training on measured solubilities in water (logS, log10 of mol/L)")
     settings = {"training.epochs": epochs}

@@ -21,7 +21,8 @@ def evaluate(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with the raw files; those of the run by default.", metavar="FOLDER"
+            help="Benchmarks: folder with the raw files; that used in training by default.",
+            metavar="FOLDER",
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Split to score.", metavar="train|val|test")] = "test",
@@ -53,7 +54,7 @@ def evaluate(
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Score a trained model over many rewirings."""
+    """Score a trained model on its data, for single rewirings and for averaged predictions."""
     from grass_gnn.evaluation.run import evaluate_run
 
     results = evaluate_run(run, data, split, rewirings, seed, deterministic, workers, device)

@@ -37,7 +37,7 @@ def info(
     settings: Annotated[list[str] | None, settings_option("Change a setting.")] = None,
     json: Json = False,
 ) -> None:
-    """Show a configuration, the size of its model, and trained weights of that name."""
+    """Show the settings and the number of parameters of a preset, a configuration or a run."""
     from grass_gnn.config import GRASSConfig, preset_names, preset_note
     from grass_gnn.evaluation.trained import CARD, model_folder, read_card, shipped_models
     from grass_gnn.nn.model import count_parameters

@@ -80,8 +80,8 @@ def pretrain(
 ) -> None:
     """Pretrain a network for molecules on long lists of SMILES.
 
-    It learns to predict several hundred RDKit descriptors, which need no measurements. The run
-    folder is a starting point for train and finetune, and embed uses it as it is.
+    It learns to predict several hundred RDKit descriptors, which need no measurements. Use the run
+    folder with finetune, to train on a table, or with embed, without further training.
     """
     from grass_gnn.api.pretraining import PretrainingSpec
     from grass_gnn.api.pretraining import pretrain as pretrain_model

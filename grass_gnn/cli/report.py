@@ -27,7 +27,7 @@ def report(
         typer.Option(
             "--out",
             "-o",
-            help="HTML file to write; RUN/report.html by default.",
+            help="HTML file to write; by default RUN/report.html, or report.html for several runs.",
             metavar="FILE",
             show_default=False,
         ),

@@ -51,7 +51,12 @@ def reproduce(
     seeds: Annotated[
         int, typer.Option(help="Number of runs per row, with seeds 0, 1, ….", min=1, metavar="N")
     ] = 1,
-    cells: Annotated[str | None, typer.Option(help="Run only these rows.", metavar=NAMES)] = None,
+    cells: Annotated[
+        str | None,
+        typer.Option(
+            help="Run only these rows; grass-gnn reproduce --json lists their names.", metavar=NAMES
+        ),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(

@@ -46,7 +46,8 @@ def tune(
     molecules: Annotated[
         str,
         typer.Argument(
-            help="Table of molecules (CSV, TSV, Excel, SDF, SMI, Parquet), or example.",
+            help="Table of molecules (CSV, TSV, Excel, SDF, SMI, Parquet), or a table that comes "
+            "with the package: solubility or example.",
             metavar="TABLE",
         ),
     ],

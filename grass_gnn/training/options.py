@@ -13,7 +13,8 @@ class RunOptions:
 
     Args:
         seed: Random seed.
-        resume: Resume from the last checkpoint; the result equals that of an uninterrupted run.
+        resume: Resume an interrupted run from its last checkpoint. On a CPU with the same number of
+            threads, the result is identical to that of an uninterrupted run.
         device: Device to run on, such as ``"cuda:1"``; the GPU if there is one, otherwise the CPU.
         devices: Processes per machine that share each batch: a number or ``"auto"`` (one per GPU).
         nodes: Number of machines that share each batch.

@@ -60,7 +60,11 @@ def test_what_newcomers_see_names_scores_molecules_and_the_report(tmp_path, monk
     monkeypatch.setenv("GRASS_OPS", "reference")
     folder = tmp_path / "demo"
     folder.mkdir()
-    (folder / "old.txt").write_text("from the last time")
+    (folder / "old.txt").write_text("of something else")
+    assert main(["demo", "--epochs", "1", "--out", str(folder)]) == 1
+    assert "choose another --out" in capsys.readouterr().err
+    assert (folder / "old.txt").exists()
+    (folder / "domain.json").write_text("from the last time")
 
     assert main(["demo", "--epochs", "1", "--out", str(folder)]) == 0
     shown = capsys.readouterr().out

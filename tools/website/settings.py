@@ -43,7 +43,8 @@ epochs and patience. The chosen settings are in `config.toml` in the run folder,
 PRESETS = """\
 ## Presets
 
-The ten configurations of the paper, and a few more; k is `encoding.steps`, r is `rewiring.degree`.
+The ten configurations of the paper, and five more (`cluster-small`, `minesweeper`, `tolokers`,
+`zinc-cpu`, `zinc-cpu-deep`); k is `encoding.steps`, r is `rewiring.degree`.
 `grass-gnn info NAME` shows all settings and the number of parameters.
 """
 TYPES = {int: "whole number", float: "number", bool: "`true`, `false`", str: "text"}

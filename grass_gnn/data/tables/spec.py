@@ -25,7 +25,7 @@ class TableSpec:
     The command line builds its options from these fields and takes their help from here.
 
     Args:
-        targets: Columns to predict.
+        targets: Columns to predict, separated by commas; not needed for bundled tables.
         smiles: Column of SMILES; found by its name by default.
         val: Table of validation rows, with the same columns.
         test: Table of test rows, with the same columns.
@@ -36,10 +36,12 @@ class TableSpec:
             share their validation rows, on which an ensemble can be calibrated.
         task: ``"regression"``, ``"binary"``, ``"classification"`` or ``"multilabel"``; inferred
             from the targets by default.
-        features: Atom and bond features: ``"ogb-cip"``, ``"ogb"`` or ``"zinc"``.
+        features: Atom and bond features: ``"ogb"`` (those of OGB), ``"ogb-cip"`` (the same with R/S
+            labels as chirality) or ``"zinc"`` (atom and bond types of the ZINC benchmark).
         descriptors: Numeric columns to pass to the head along with the graph; ``"rdkit"`` stands
             for RDKit's 2D descriptors, which are then computed.
-        bad_rows: What to do with unusable rows: ``"skip"`` or ``"fail"``.
+        bad_rows: ``"skip"``: leave out rows that cannot be used and list them in
+            ``skipped_rows.csv``; ``"fail"``: stop with an error.
         forest: Average the network with a forest and a Gaussian process on fingerprints and
             descriptors; False: predict with the network alone.
         baseline: Score a forest on the test rows even if it is not averaged with the network.
