@@ -142,8 +142,10 @@ class Ensemble:
 
     @cached_property
     def similarity(self) -> SimilarityReference | None:
-        """Training molecules of the first model, if its run saved them."""
-        return similarity_reference(self.models[0])
+        """Training molecules of all models, if their runs saved them."""
+        known = [similarity_reference(model) for model in self.models]
+        found = [one for one in known if one is not None]
+        return reduce(SimilarityReference.union, found) if len(found) == len(known) else None
 
     @cached_property
     def stacks(self) -> list[Stack | None]:

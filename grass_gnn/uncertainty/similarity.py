@@ -67,6 +67,11 @@ class SimilarityReference:
         np.fill_diagonal(own, 0.0)
         return cls(bits, float(np.quantile(own.max(axis=1), _UNLIKE)))
 
+    def union(self, other: SimilarityReference) -> SimilarityReference:
+        """The reference of two models that are averaged: the training molecules of either."""
+        bits = np.unique(np.concatenate([self.bits, other.bits]), axis=0)
+        return SimilarityReference(bits, min(self.threshold, other.threshold))
+
     def nearest(self, fingerprints: np.ndarray) -> np.ndarray:
         """The largest similarity of each molecule [M, bits] to the reference → [M]."""
         return _tanimoto(fingerprints, self.bits).max(axis=1)

@@ -106,6 +106,19 @@ def test_the_folder_predicts_as_the_ensemble_of_its_folds(folded, molecules, tmp
     assert "size_std_models" in read_csv(tmp_path / "a.csv")[0]
 
 
+def test_molecules_are_compared_with_the_training_sets_of_all_folds(folded, molecules, tmp_path):
+    folder, _ = folded
+    output, seen = tmp_path / "out.csv", {}
+    for name in ("", "fold-1", "fold-2", "fold-3"):
+        assert main(["predict", str(folder / name), str(molecules), "-o", str(output)]) == 0
+        found = enumerate(read_csv(output), 2)
+        seen[name] = {str(line) for line, row in found if row["similarity"] == "1.000"}
+    for name in ("fold-1", "fold-2", "fold-3"):
+        trained = {line for line, split in splits_of(folder / name).items() if split == "train"}
+        assert trained <= seen[name] < seen[""]
+    assert seen[""] == seen["fold-1"] | seen["fold-2"] | seen["fold-3"]
+
+
 def test_interrupted_folds_are_resumed_and_finished_ones_kept(
     folded, molecules, tmp_path, monkeypatch
 ):
