@@ -26,8 +26,8 @@ class PredictOptions:
         calibrated: Apply the calibration stored in the run folder, if there is one.
         coverage: Share of true values that intervals should contain, such as 0.9.
         workers: Processes that parse SMILES, at least one; one per core by default.
-        device: Device to run on, such as ``"cuda:1"``; by default that of the loaded model, which
-            the command line loads onto the GPU if there is one.
+        device: Device to run on, such as ``"cuda:1"``; by default where the model was loaded, which
+            is the GPU if there is one.
         progress: Progress hook; by default a progress bar on a terminal.
     """
 
