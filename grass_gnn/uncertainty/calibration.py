@@ -196,7 +196,8 @@ def half_width(scores: Sequence[float], coverage: float) -> float:
 
 LEVELS = np.linspace(0, 1, 201)  # confidence levels
 BINS = 15  # of probabilities
-_TEMPERATURES = (0.05, 20.0)  # bounded: perfect predictions would make it 0
+_TEMPERATURES = (0.05, 20.0)  # bounds
+_TEMPERATURE_STD = 0.5  # of the logarithm before anything is known: rarely more than a factor of 3
 _LEAST_STD = 1e-6  # of a probability; rewirings do not change the prediction of a single atom
 
 
@@ -246,17 +247,21 @@ def with_temperature(task: Task | type[Task], probability: Tensor, temperature: 
 
 
 def fit_temperature(task: ProbabilityTask, probability: Tensor, target: Tensor) -> float:
-    """The temperature with the lowest log loss; arguments as in :func:`calibration_error`."""
+    """The most likely temperature; arguments as in :func:`calibration_error`.
+
+    Its logarithm has a Gaussian prior around 0: a few rows that are all predicted right, as those
+    without any positive are, would otherwise make all predictions certain.
+    """
     from scipy.optimize import minimize_scalar
 
-    exact = probability.double()
+    exact, rows = probability.double(), len(target)
+
+    def loss(t: float) -> float:
+        likelihood = rows * task.log_loss(with_temperature(task, exact, float(np.exp(t))), target)
+        return likelihood + (t / _TEMPERATURE_STD) ** 2 / 2
+
     low, high = np.log(_TEMPERATURES)
-    found = minimize_scalar(
-        lambda t: task.log_loss(with_temperature(task, exact, float(np.exp(t))), target),
-        bounds=(low, high),
-        method="bounded",
-    )
-    return float(np.exp(found.x))
+    return float(np.exp(minimize_scalar(loss, bounds=(low, high), method="bounded").x))
 
 
 def reliability(

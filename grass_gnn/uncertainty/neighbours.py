@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,14 @@ _LARGEST_FILE = 64 << 20  # bytes
 _NEAREST = 10  # neighbours whose targets and residuals are averaged
 _CLOSEST = 5  # neighbours whose mean distance is that of a graph
 _CONSTANT = 1e-3  # columns that vary less than this, relative to the median column, are left out
+
+
+class Usual(NamedTuple):
+    """Means over the reference, [outputs] each."""
+
+    target: np.ndarray
+    variance: np.ndarray  # of the targets
+    residual: np.ndarray  # absolute
 
 
 class Nearness(NamedTuple):
@@ -140,12 +149,13 @@ class Neighbours:
         """
         distances = self._distances(self.latents)
         np.fill_diagonal(distances, np.inf)
-        mean = _average(self.targets, *self._weights(distances))
+        nearest, weights = self._weights(distances)
+        mean = _weighted(self.targets[nearest], weights, self._usual.target)
         return self._nearness(distances, mean), mean - self.targets
 
     def _weights(self, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The nearest graphs of each row [M, k], and their weights."""
-        count = min(_NEAREST, int(np.isfinite(distances).sum(axis=1).min()))
+        count = min(_NEAREST, int(np.isfinite(distances).sum(axis=1).max(initial=0)))
         nearest = np.argsort(distances, axis=1, kind="stable")[:, :count]
         own = np.take_along_axis(distances, nearest, axis=1) / self.typical
         return nearest, 1 / (own + 0.1)
@@ -154,11 +164,25 @@ class Neighbours:
         nearest, weights = self._weights(distances)
         closest = np.take_along_axis(distances, nearest[:, :_CLOSEST], axis=1).mean(axis=1)
         squares = np.square(self.targets[nearest] - mean[:, None])  # [M, k, outputs]
+        usual = self._usual
         return Nearness(
             closest / self.typical,
-            np.sqrt(_weighted(squares, weights)),
-            _average(self.residuals, nearest, weights),
+            np.sqrt(_weighted(squares, weights, usual.variance + (mean - usual.target) ** 2)),
+            _weighted(self.residuals[nearest], weights, usual.residual),
         )
+
+    @cached_property
+    def _usual(self) -> Usual:
+        """What is usual in the reference, for graphs none of whose neighbours has a target."""
+        known = ~np.isnan(self.targets)
+        count = np.maximum(known.sum(axis=0), 1)
+
+        def average(values: np.ndarray) -> np.ndarray:
+            return np.where(known, values, 0).sum(axis=0, dtype=np.float64) / count
+
+        target = average(self.targets)
+        variance = average(np.square(self.targets - target))
+        return Usual(target, variance, average(self.residuals))
 
     def save(self, path: Path) -> str:
         """Write the reference to a file; returns its checksum."""
@@ -208,18 +232,13 @@ class Neighbours:
         return found
 
 
-def _weighted(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _weighted(values: np.ndarray, weights: np.ndarray, usual: np.ndarray) -> np.ndarray:
     """Means [M, outputs] of values [M, k, outputs] with weights [M, k]; NaN is left out.
 
-    Where all values are missing, the mean is that over everything else.
+    Where all values of a row are missing, its mean is the usual one [outputs] or [M, outputs], so
+    that no row depends on the others.
     """
     known = ~np.isnan(values)
     total = (weights[..., None] * known).sum(axis=1)
     mean = (weights[..., None] * np.where(known, values, 0)).sum(axis=1) / np.maximum(total, 1e-9)
-    rest = np.nanmean(values, axis=(0, 1)) if known.any(axis=(0, 1)).all() else np.ones(1)
-    return np.where(total > 0, mean, rest)
-
-
-def _average(values: np.ndarray, nearest: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Weighted means of the rows of values [R, outputs] that are nearest [M, k]."""
-    return _weighted(values[nearest], weights)
+    return np.where(total > 0, mean, usual)

@@ -111,13 +111,30 @@ def test_a_known_temperature_is_found_again(kind):
 
 def test_temperature_is_a_logistic_regression_of_one_weight():
     source = numpy.random.default_rng(4)
-    logits = source.normal(size=300)
-    labels = source.random(300) < 1 / (1 + numpy.exp(-0.4 * logits))
+    logits = source.normal(size=30_000)
+    labels = source.random(30_000) < 1 / (1 + numpy.exp(-0.4 * logits))
     fitted = LogisticRegression(C=1e9, fit_intercept=False).fit(logits[:, None], labels)
     probability = torch.tensor(logits)[:, None].sigmoid()
     target = torch.tensor(labels)[:, None].double()
     found = measures.fit_temperature(TASKS["binary"], probability, target)
-    assert 1 / found == pytest.approx(float(fitted.coef_[0, 0]), rel=1e-3)
+    assert 1 / found == pytest.approx(float(fitted.coef_[0, 0]), rel=0.01)
+    # Of few rows, the prior counts.
+    few = 40
+    signed = numpy.where(labels, logits, -logits)[:few]
+    grid = numpy.linspace(-3, 3, 6001)
+    losses = [numpy.logaddexp(0, -signed / numpy.exp(t)).sum() + 2 * t**2 for t in grid]
+    best = numpy.exp(grid[int(numpy.argmin(losses))])
+    found = measures.fit_temperature(TASKS["binary"], probability[:few], target[:few])
+    assert found == pytest.approx(best, rel=2e-3)
+
+
+def test_few_rows_without_positives_do_not_make_predictions_certain():
+    task, source = TASKS["binary"], torch.Generator().manual_seed(0)
+    probability = torch.rand(12, 1, generator=source) / 10
+    found = measures.fit_temperature(task, probability, torch.zeros(12, 1))
+    assert 0.6 < found < 1
+    positive = torch.tensor([[0.12], [0.06]])
+    assert (measures.with_temperature(task, positive, found) > 0.005).all()
 
 
 def test_calibration_error_and_groups_as_numpy_has_them():

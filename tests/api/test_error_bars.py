@@ -111,6 +111,25 @@ def test_distance_disagreement_and_residuals_come_from_the_nearest_graphs(tmp_pa
         Neighbours.load(path, checksum)
 
 
+def test_error_bars_of_sparse_targets_do_not_depend_on_the_other_rows():
+    source = numpy.random.default_rng(1)
+    targets = source.normal(size=(200, 2)) * [1, 1000] + [0, 500]
+    targets[source.random(200) > 0.05, 1] = numpy.nan  # most graphs have no neighbour with one
+    reference = Neighbours.of(source.normal(size=(200, 5)), targets, targets + 1)
+    queries, mean = source.normal(size=(40, 5)), source.normal(size=(40, 2)) * [1, 1000]
+    together = reference.compare(queries, mean)
+    for row in range(40):
+        alone = reference.compare(queries[row : row + 1], mean[row : row + 1])
+        for one, among in zip(alone[:3], together[:3], strict=True):
+            assert one[0] == pytest.approx(among[row], rel=1e-4)
+    assert numpy.median(together.disagreement[:, 1]) > 300  # in the units of that target
+    # Nor does a graph whose representation overflows spoil the others.
+    queries[3] = numpy.nan
+    found = reference.compare(queries, mean)
+    others = numpy.arange(40) != 3
+    assert found.disagreement[others] == pytest.approx(together.disagreement[others])
+
+
 def compositions(*texts):
     return [Composition.of(parse(text)) for text in texts]
 
