@@ -140,10 +140,16 @@ def calibrate_models(
     if isinstance(task, ProbabilityTask):
         probabilities = _check_probabilities(task, held.found.mean, held.target, picture)
     else:
-        if data is None and reference is not None and len(held.target) < FEWEST:
-            held = with_neighbour_errors(held, reference)
+        rows_of = [held] * task.outputs
+        if data is None and reference is not None:
+            known = ~held.target.view(len(held.target), -1).isnan()  # [M, outputs]
+            few = (known.sum(dim=0) < FEWEST).tolist()
+            if any(few):
+                more = with_neighbour_errors(held, reference)
+                rows_of = [more if needed else held for needed in few]
+                held = more
         units = _units(models[0], reference)
-        spreads = _check_spreads(held, units, _names(models[0]), picture)
+        spreads = _check_spreads(rows_of, units, _names(models[0]), picture)
     result = Calibration(
         kind=task.config.kind,
         models=checksums(models),
@@ -181,18 +187,19 @@ def _names(model: TrainedModel) -> list[str]:
 
 
 def _check_spreads(
-    held: HeldOutPredictions,
+    rows_of: Sequence[HeldOutPredictions],
     units: Sequence[float],
     names: Sequence[str],
     picture: Path | None = None,
 ) -> list[SpreadCalibration]:
-    """Calibrate the std of each target of a regression."""
-    spread = held.found
-    error = held.target.view_as(spread.mean).double() - spread.mean.double()  # [M, outputs]
+    """Calibrate the std of each target of a regression, with the rows to use for each."""
     found, before, after = [], {}, {}
-    for number, name in enumerate(names):
-        known = ~error[:, number].isnan()
-        std, own = spread.std[known, number].double(), error[known, number]
+    for number, (name, held) in enumerate(zip(names, rows_of, strict=True)):
+        spread = held.found
+        target = held.target.view_as(spread.mean)[:, number].double()
+        error = target - spread.mean[:, number].double()  # [M]
+        known = ~error.isnan()
+        std, own = spread.std[known, number].double(), error[known]
         _check_count(len(std), f" with {name}" if len(names) > 1 else "")
         spreads = std > _NO_SPREAD * std.median()
         z = (own[spreads] / std[spreads]).numpy() if bool(spreads.any()) else np.ones(1)

@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grass_gnn.api.calibration import add_error_bars
-from grass_gnn.api.forest import FittedForest, add_forest, describe_baseline, fit_forest
+from grass_gnn.api.forest import (
+    FittedForest,
+    add_forest,
+    describe_baseline,
+    fit_forest,
+    remove_forest,
+)
 from grass_gnn.api.graph_task import Graphs, GraphSpec, split_graphs
 from grass_gnn.api.graphs import read_graphs
 from grass_gnn.config import (
@@ -234,10 +240,13 @@ def train_table(
     spec = spec or TableSpec()
     out = Path(out)
     with run_folder(out, options.resume) as lock:
-        data.write_row_lists(out)
         others = {name: bits for name, bits in data.fingerprints.items() if name != "train"}
-        checksum = SimilarityReference.of(data.fingerprints["train"], others=others).save(out)
-        Domain.of(data.compositions["train"], training_numbers(data)).save(out)
+        similarity = SimilarityReference.of(data.fingerprints["train"], others=others)
+        domain = Domain.of(data.compositions["train"], training_numbers(data))
+        _check_resumed(config, similarity, domain, out)
+        data.write_row_lists(out)
+        checksum = similarity.save(out)
+        domain.save(out)
         names = row_names(data)
         forest = _forest(data, options, spec.forest) if spec.forest or spec.baseline else None
         run = train_graphs(
@@ -253,10 +262,31 @@ def train_table(
         lock.check()
         if forest is not None and spec.forest:
             run = add_forest(run, forest, names)
-        elif forest is not None:
+        else:
+            remove_forest(out)  # of an earlier training that this one resumes
+        if forest is not None and not spec.forest:
             run.results["baseline"] = forest.baseline.to_dict()
             write_json(out / "results.json", run.results)
         return add_error_bars(run, names["test"], data.compositions["test"], options.progress)
+
+
+def _check_resumed(
+    config: GRASSConfig, similarity: SimilarityReference, domain: Domain, out: Path
+) -> None:
+    """Raise if a folder has a run on another table, before any of its files is replaced."""
+    path = out / "config.toml"
+    if not path.is_file():
+        return
+    earlier = GRASSConfig.from_toml(path)
+    if (
+        (earlier.task, earlier.input) != (config.task, config.input)
+        or similarity.contradicts(out)
+        or Domain.load(out) not in (None, domain)
+    ):
+        raise GrassError(
+            f"The table, its columns or its split are not those of the run in {out}: resume with "
+            "the same table and options, or choose another --out."
+        )
 
 
 def _forest(data: TableData, options: RunOptions, process: bool) -> FittedForest | None:

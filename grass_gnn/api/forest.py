@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,15 @@ from grass_gnn.evaluation.forest import Forest, ForestPrediction, bounded
 from grass_gnn.evaluation.gaussian_process import MOST_OUTPUTS, GaussianProcess, fit_process
 from grass_gnn.evaluation.gaussian_process import MOST_ROWS as MOST_PROCESS_ROWS
 from grass_gnn.evaluation.predictions import RowNames, SavedPredictions, write_predictions
-from grass_gnn.evaluation.stack import ForestCard, Stack, fit_reach, fit_shares, with_process
+from grass_gnn.evaluation.stack import (
+    ARRAYS,
+    FILE,
+    ForestCard,
+    Stack,
+    fit_reach,
+    fit_shares,
+    with_process,
+)
 from grass_gnn.evaluation.trained import Prediction, read_card
 from grass_gnn.files import write_json
 from grass_gnn.progress import report_progress
@@ -447,3 +456,9 @@ def add_forest(run: Run, fitted: FittedForest, names: Mapping[str, RowNames]) ->
     stack.save(run.folder)
     write_json(run.folder / "results.json", results)
     return replace(run, results=results)
+
+
+def remove_forest(folder: Path) -> None:
+    """Let the network of a run predict alone."""
+    for name in (FILE, ARRAYS):
+        (folder / name).unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from grass_gnn.evaluation.forest import ForestPrediction, leaf_errors
 from grass_gnn.evaluation.stack import Stack, forest_checksum, load_stack, with_forest
 from grass_gnn.evaluation.trained import TrainedModel, find_data
 from grass_gnn.progress import report_progress
-from grass_gnn.rewiring import graph_seeds
+from grass_gnn.rewiring import graph_seeds, random_bits
 from grass_gnn.tasks import make_task
 from grass_gnn.uncertainty.ensembles import (
     Ensemble,
@@ -75,7 +75,9 @@ def validation_rows(models: Sequence[TrainedModel]) -> HeldOutRows:
     Ensemble(models)  # raises unless all have the same task
     own, seen = _identities(val), torch.cat([_identities(other.train) for other in others])
     usable = ~torch.isin(own, seen)
-    known = [_known_forest(own, *pair) for pair in zip([prepared, *others], stacks, strict=True)]
+    forest = split_forest(stacks[0], "val", len(val))
+    known = [forest and (forest, torch.ones_like(usable))]
+    known += [_known_forest(own, *pair) for pair in zip(others, stacks[1:], strict=True)]
     for found in known:
         usable &= True if found is None else found[1]
     kept = torch.nonzero(usable).flatten()
@@ -157,9 +159,13 @@ def table_rows(models: Sequence[TrainedModel], path: str | Path) -> HeldOutRows:
 
 
 def _identities(dataset: PackedDataset) -> Tensor:
-    """A hash of each graph [B]: its nodes, edges and their features."""
+    """A hash of each row [B]: nodes and edges with their features, and descriptors."""
     graphs = dataset.select(torch.arange(len(dataset)))
-    return graph_seeds(graphs.edge_index, graphs.graph_ptr, x=graphs.x, edge_attr=graphs.edge_attr)
+    found = graph_seeds(graphs.edge_index, graphs.graph_ptr, x=graphs.x, edge_attr=graphs.edge_attr)
+    if graphs.descriptors is not None:  # the same molecule at another temperature is another row
+        for column in (graphs.descriptors.double() + 0.0).t().contiguous().view(torch.int64):
+            found = random_bits(found, column)
+    return found
 
 
 def _unpack(dataset: PackedDataset, ids: Tensor) -> list[CheckedGraph]:

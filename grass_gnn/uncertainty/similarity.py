@@ -22,7 +22,7 @@ from safetensors.torch import save as save_tensors
 
 from grass_gnn.data.tables.molecules import FINGERPRINT_BITS
 from grass_gnn.errors import GrassError, first_line
-from grass_gnn.files import read_checked, write_checked
+from grass_gnn.files import read_bytes, read_checked, write_checked
 
 SIMILARITY = "similarity.safetensors"  # file of a run folder
 _KEPT = 2000  # training molecules
@@ -78,14 +78,21 @@ class SimilarityReference:
 
     def save(self, folder: Path) -> str:
         """Write the reference into a run folder; the checksum goes into the model's card."""
-        data = save_tensors(
+        return write_checked(folder / SIMILARITY, self._bytes())
+
+    def contradicts(self, folder: Path) -> bool:
+        """Whether a run folder has another reference."""
+        path = folder / SIMILARITY
+        return path.is_file() and read_bytes(path, _LARGEST_FILE) != self._bytes()
+
+    def _bytes(self) -> bytes:
+        return save_tensors(
             {
                 "bits": torch.from_numpy(np.packbits(self.bits, axis=1)),
                 "threshold": torch.tensor([self.threshold]),
                 **{name: torch.from_numpy(values) for name, values in self.splits.items()},
             }
         )
-        return write_checked(folder / SIMILARITY, data)
 
     @classmethod
     def load(cls, folder: Path, checksum: str) -> SimilarityReference:

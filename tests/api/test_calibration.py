@@ -161,13 +161,26 @@ def test_rows_without_spread_do_not_decide_the_scale(tmp_path):
     std[:3] = torch.tensor([0.0, 1e-9, 1e-7])[:, None]  # single atoms, up to rounding
     error = torch.linspace(-2, 2, 50)[:, None]
     held = HeldOutPredictions(Spread(torch.zeros(50, 1), std, std, std), error, None, "rows")
-    (found,) = _check_spreads(held, [1.0], ["y"], tmp_path / "plot.png")
+    (found,) = _check_spreads([held], [1.0], ["y"], tmp_path / "plot.png")
     assert found.without_spread == 3 and found.rows == 50
     assert found.scale == pytest.approx(float(error[3:].square().mean().sqrt() / 0.5), rel=1e-6)
     none = held._replace(found=held.found._replace(std=0 * std))
-    (found,) = _check_spreads(none, [1.0], ["y"])  # nothing but the size of errors is known
+    (found,) = _check_spreads([none], [1.0], ["y"])  # nothing but the size of errors is known
     flat = found.std(torch.tensor([0.0, 0.0]), torch.zeros(2), None, 0)
     assert flat[0] == flat[1] == pytest.approx(float(error.square().mean().sqrt()), rel=0.1)
+
+
+def test_a_target_with_many_gaps_leaves_the_others_their_intervals(tmp_path):
+    rows = [
+        [text, parse(text).GetNumAtoms(), number if number % 5 == 0 else ""]
+        for number, text in enumerate(some_smiles(120))
+    ]
+    table = write_csv(tmp_path / "gaps.csv", ["smiles", "size", "rare"], rows)
+    run = fit_table(table, ["size", "rare"], tmp_path / "run", settings=TINY, forest=False)
+    found, _ = find_calibration([load_model(run.folder)])
+    full, rare = found.targets
+    assert full.rows == 12  # of the validation set
+    assert rare.rows > 12  # training rows, too, because the validation set has hardly any
 
 
 def test_predict_applies_what_was_found_on_the_validation_rows(runs, molecules, tmp_path, capsys):

@@ -169,6 +169,27 @@ def test_early_stopping_keeps_the_best_weights_and_resumes(molecules, tmp_path):
     assert (tmp_path / "run" / "weights.safetensors").read_bytes() == before
 
 
+def test_a_refused_resumption_leaves_the_run_as_it_was(molecules, tmp_path):
+    out = tmp_path / "run"
+    options = {"settings": TINY, "forest": False}
+    fit_table(molecules, ["size"], out, **options)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    rows = [["C" * (1 + n % 9) + "O", n / 7, n % 2] for n in range(80)]
+    other = write_csv(tmp_path / "other.csv", ["smiles", "size", "kind"], rows)
+    edited = [["C" + row["smiles"], row["size"], row["kind"]] for row in read_csv(molecules)]
+    edited = write_csv(tmp_path / "edited.csv", ["smiles", "size", "kind"], edited)
+    for table, targets, more in (
+        (other, ["size"], {}),
+        (edited, ["size"], {}),
+        (molecules, ["size"], {"split_seed": 3}),
+        (molecules, ["kind"], {}),
+    ):
+        with pytest.raises(GrassError, match="not those of the run"):
+            fit_table(table, targets, out, resume=True, **options, **more)
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    fit_table(molecules, ["size"], out, resume=True, **options)
+
+
 def test_parquet_and_zinc_features(molecules, tmp_path):
     pytest.importorskip("pyarrow")
     import pandas

@@ -20,6 +20,7 @@ from grass_gnn.api.calibration import calibrate
 from grass_gnn.api.cross_validation import cross_validate
 from grass_gnn.api.fitting import fit_table
 from grass_gnn.api.forest import describe_baseline, fit_forest
+from grass_gnn.api.held_out import split_forest, validation_rows
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
 from grass_gnn.config import TaskConfig
@@ -399,6 +400,33 @@ def test_the_page_shows_samples_around_the_average(trained):
     assert float(samples.mean()) == pytest.approx(float(found.mean), rel=1e-5)
     with pytest.raises(ValueError, match="columns"):
         ensemble.predict([graph], 2)
+
+
+def test_a_run_resumed_without_a_forest_predicts_without_one(trained, table, tmp_path):
+    folder = shutil.copytree(trained, tmp_path / "run")
+    assert (folder / FILE).is_file()
+    options = {"settings": TINY, "shares": (0.6, 0.2, 0.2), "forest": False}
+    run = fit_table(table, "carbons", folder, resume=True, **options)
+    assert not (folder / FILE).exists() and not (folder / ARRAYS).exists()
+    scores = run.results["test"]["metrics"]
+    assert evaluate_run(folder)["test"]["metrics"]["mae"][0] == pytest.approx(scores["mae"][0])
+
+
+def test_rows_of_a_molecule_that_differ_in_a_descriptor_keep_their_own_forest(tmp_path):
+    rows = []
+    for number, text in enumerate(some_smiles(24)):
+        part = "val" if number >= 17 else "test" if number >= 15 else "train"
+        rows += [[text, heat, part, len(text) + heat] for heat in (0, 10, 20, 30)]
+    own = write_csv(tmp_path / "heat.csv", ["smiles", "heat", "part", "y"], rows)
+    options = {"settings": TINY, "descriptors": ("heat",), "split": "part"}
+    for seed in (1, 2):
+        fit_table(own, "y", tmp_path / f"run-{seed}", seed=seed, **options)
+    models = [load_model(tmp_path / f"run-{seed}") for seed in (1, 2)]
+    held = validation_rows(models)
+    assert len(held.target) == 28  # the molecules are in no training set
+    for model, found in zip(models, held.forests, strict=True):
+        stack = load_stack(model, make_task(model.config.task))
+        assert found.mean.equal(split_forest(stack, "val", 28).mean)
 
 
 def rewrite(folder, **changes):
