@@ -90,16 +90,18 @@ class Pretrained:
                     "and their inputs."
                 )
         if self.fixed_norms:
-            config = self.source.config.override(transfer_settings(len(graphs)))
-            return choose_config(graphs, features, task, config, settings)
-        chosen = {
-            name: value
-            for name, value in default_settings_for(graphs).items()
-            if name in ("training.batch_size", "training.epochs", "training.patience")
-        }
-        # A new head can learn at the full rate; pretrained layers should change only a little.
-        rate = self.source.config.training.learning_rate / (1 if self.freeze else RATE_DIVISOR)
-        config = self.source.config.override({**chosen, "training.learning_rate": rate})
+            chosen = transfer_settings(len(graphs))
+        else:
+            chosen = {
+                name: value
+                for name, value in default_settings_for(graphs).items()
+                if name in ("training.batch_size", "training.epochs", "training.patience")
+            }
+            # A new head can learn at the full rate; pretrained layers should change only a little.
+            rate = self.source.config.training.learning_rate / (1 if self.freeze else RATE_DIVISOR)
+            chosen["training.learning_rate"] = rate
+        # The task, with its loss and metric, is the new one.
+        config = self.source.config.override(chosen).model_copy(update={"task": TaskConfig()})
         return choose_config(graphs, features, task, config, settings)
 
     def choose_table_config(

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 import grass_gnn
 from grass_gnn import GrassError, load_model
+from grass_gnn.api.finetuning import Pretrained
 from grass_gnn.cli import main
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.spec import TableSpec
@@ -67,6 +68,18 @@ def test_a_frozen_head_learns_what_the_layers_know(run, molecules):
     mean, _ = tuned.predict(graphs, rewirings=2)
     right = (mean.flatten() > 0.5) == torch.cat([data.y.flatten() for data in graphs]).bool()
     assert right.float().mean() > 0.85
+
+
+def test_loss_and_metric_are_those_of_the_new_task(run, molecules):
+    source = load_model(run)
+    changes = {"task.loss": "mse", "task.metric": "r2"}
+    pretrained = Pretrained(replace(source, config=source.config.override(changes)))
+    for target, expected in (("size", ("l1", "mae")), ("large", ("bce", "auc"))):
+        data = read_tables(molecules, TableSpec([target]))
+        task = pretrained.choose_table_config(data).task
+        assert (task.loss, task.metric) == expected
+    task = pretrained.choose_table_config(data, {"task.loss": "weighted-bce"}).task
+    assert task.loss == "weighted-bce"
 
 
 def test_whole_model_starts_from_the_weights_and_moves_gently(run, molecules, tmp_path):
