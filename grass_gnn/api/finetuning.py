@@ -35,6 +35,8 @@ from grass_gnn.progress import reporting
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, check_folder
 from grass_gnn.training.start import record_start
+from grass_gnn.uncertainty.ensembles import similarity_reference
+from grass_gnn.uncertainty.similarity import count_familiar
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -306,9 +308,33 @@ def finetune_table(
         data = read_tables(path, replace(spec, features=schema.features), options.seed)
     for sentence in data.summary:
         logger.info(sentence)
+    _warn_of_familiar(pretrained, data)
     config = pretrained.choose_table_config(data, settings)
     logger.info(pretrained.describe(config))
     return train_table(data, config, out, path, options, pretrained, spec)
+
+
+def _warn_of_familiar(pretrained: Pretrained, data: TableData) -> None:
+    """Warn if the source was trained on molecules that the new run is selected or scored on."""
+    try:
+        reference = similarity_reference(pretrained.source)
+    except GrassError:  # the file is damaged, but only this warning needs it
+        return
+    if reference is None:
+        return
+    for split, title in (("val", "validation"), ("test", "test")):
+        if (bits := data.fingerprints.get(split)) is None:
+            continue
+        # "At least", because the reference has at most 2,000 training molecules.
+        if same := count_familiar(reference.nearest(bits)):
+            logger.warning(
+                "At least %d of %d %s molecules have the fingerprint of a training molecule of %s: "
+                "scores and error bars are too good if its targets are the same or related.",
+                same,
+                len(bits),
+                title,
+                pretrained.name,
+            )
 
 
 def finetune_graphs(
