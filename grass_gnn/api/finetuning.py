@@ -35,6 +35,8 @@ from grass_gnn.progress import reporting
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import Run, check_folder
 from grass_gnn.training.start import record_start
+from grass_gnn.uncertainty.ensembles import similarity_reference
+from grass_gnn.uncertainty.similarity import count_familiar
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -90,16 +92,18 @@ class Pretrained:
                     "and their inputs."
                 )
         if self.fixed_norms:
-            config = self.source.config.override(transfer_settings(len(graphs)))
-            return choose_config(graphs, features, task, config, settings)
-        chosen = {
-            name: value
-            for name, value in default_settings_for(graphs).items()
-            if name in ("training.batch_size", "training.epochs", "training.patience")
-        }
-        # A new head can learn at the full rate; pretrained layers should change only a little.
-        rate = self.source.config.training.learning_rate / (1 if self.freeze else RATE_DIVISOR)
-        config = self.source.config.override({**chosen, "training.learning_rate": rate})
+            chosen = transfer_settings(len(graphs))
+        else:
+            chosen = {
+                name: value
+                for name, value in default_settings_for(graphs).items()
+                if name in ("training.batch_size", "training.epochs", "training.patience")
+            }
+            # A new head can learn at the full rate; pretrained layers should change only a little.
+            rate = self.source.config.training.learning_rate / (1 if self.freeze else RATE_DIVISOR)
+            chosen["training.learning_rate"] = rate
+        # The task, with its loss and metric, is the new one.
+        config = self.source.config.override(chosen).model_copy(update={"task": TaskConfig()})
         return choose_config(graphs, features, task, config, settings)
 
     def choose_table_config(
@@ -304,9 +308,33 @@ def finetune_table(
         data = read_tables(path, replace(spec, features=schema.features), options.seed)
     for sentence in data.summary:
         logger.info(sentence)
+    _warn_of_familiar(pretrained, data)
     config = pretrained.choose_table_config(data, settings)
     logger.info(pretrained.describe(config))
     return train_table(data, config, out, path, options, pretrained, spec)
+
+
+def _warn_of_familiar(pretrained: Pretrained, data: TableData) -> None:
+    """Warn if the source was trained on molecules that the new run is selected or scored on."""
+    try:
+        reference = similarity_reference(pretrained.source)
+    except GrassError:  # the file is damaged, but only this warning needs it
+        return
+    if reference is None:
+        return
+    for split, title in (("val", "validation"), ("test", "test")):
+        if (bits := data.fingerprints.get(split)) is None:
+            continue
+        # "At least", because the reference has at most 2,000 training molecules.
+        if same := count_familiar(reference.nearest(bits)):
+            logger.warning(
+                "At least %d of %d %s molecules have the fingerprint of a training molecule of %s: "
+                "scores and error bars are too good if its targets are the same or related.",
+                same,
+                len(bits),
+                title,
+                pretrained.name,
+            )
 
 
 def finetune_graphs(

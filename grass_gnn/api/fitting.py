@@ -425,16 +425,35 @@ def choose_config(
     Args:
         graphs: The training graphs.
         features: Their features.
-        task: The task.
-        config: Configuration to start from, instead of the defaults by size.
+        task: The task that follows from the targets.
+        config: Configuration to start from, instead of the defaults by size. If it sets a loss and
+            a metric, these are kept; the rest of its task follows from the targets.
         settings: Changes by dotted name, which override everything else.
+
+    Raises:
+        GrassError: The configuration is for another kind of task.
     """
     if config is None:
         config = GRASSConfig().override(default_settings_for(graphs))
+    task = task.model_copy(update=_loss_and_metric(config, task.kind))
     scaling = make_task(task).scaling([_training_targets(data) for data in graphs])
     task = task.model_copy(update=scaling)
     fixed = data_settings(features, task) | {"dataset": None}
     return config.override(fixed | dict(settings or {}))
+
+
+def _loss_and_metric(config: GRASSConfig, kind: str) -> dict[str, str]:
+    """The loss and the metric that a configuration sets for this kind of task."""
+    given, own = config.task.model_fields_set, config.task
+    if own.kind == kind:
+        return {name: getattr(own, name) for name in ("loss", "metric") if name in given}
+    # The task of a preset is that of its benchmark; only its other sections are meant.
+    if config.dataset is None and given & {"kind", "loss", "metric"}:
+        raise GrassError(
+            f"The configuration is for a {own.kind} task, but the targets are a {kind} task: "
+            f"change its section [task], or choose the task (--task {own.kind})."
+        )
+    return {}
 
 
 def default_settings_for(graphs: Sequence[Data]) -> dict[str, Any]:

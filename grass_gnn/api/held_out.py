@@ -34,10 +34,10 @@ from grass_gnn.uncertainty.ensembles import (
     similarity_reference,
 )
 from grass_gnn.uncertainty.neighbours import Nearness, Neighbours
+from grass_gnn.uncertainty.similarity import count_familiar
 
 logger = logging.getLogger(__name__)
 
-_FAMILIAR = 0.1  # share of rows like training molecules, from which on there is a warning
 _ELSE = "use a table of rows that no run was trained on (--data)"
 _MOST_TRAINING = 20_000  # training graphs among which neighbours are chosen
 
@@ -142,8 +142,7 @@ def table_rows(models: Sequence[TrainedModel], path: str | Path) -> HeldOutRows:
     similarity = None
     if ensemble.similarity is not None:
         similarity = ensemble.similarity.nearest(np.stack([one.fingerprint for one, *_ in usable]))
-        same = int((similarity > 1 - 1e-6).sum())
-        if same > _FAMILIAR * len(usable):
+        if same := count_familiar(similarity):
             logger.warning(
                 "%d of %d rows of %s have the fingerprint of a training molecule: error bars "
                 "become too small if the model was trained on them.",

@@ -33,9 +33,7 @@ _VIEWS = 16  # training graphs, each with different hidden edges
 
 def link_question(graph: Data, pairs: Tensor) -> Data:
     """A graph with queried pairs of nodes [2, M] appended to its edges."""
-    check_sizes([graph])
-    if not isinstance(pairs, Tensor) or pairs.dim() != 2 or pairs.size(0) != 2:
-        raise GrassError("The pairs of nodes must be a tensor of shape [2, M].")
+    _check(graph, pairs)
     known = graph.edge_index
     kinds = torch.tensor([_KNOWN, _QUERIED]).repeat_interleave(
         torch.tensor([known.size(1), pairs.size(1)])
@@ -159,11 +157,25 @@ def unconnected_pairs(graph: Data, count: int, seed: int) -> Tensor:
 def predict_links(
     model: TrainedModel, graph: Data, pairs: Tensor, rewirings: int = 16, seed: int = 0
 ) -> Prediction:
-    """Probability that each pair of nodes [2, M] is connected, and its std, [M, 1] each."""
+    """Probability that each pair of nodes [2, M] is connected, and its std, [M, 1] each.
+
+    In an undirected graph, the order of the two nodes of a pair does not matter. Rows are in the
+    order of the pairs.
+    """
+    _check(graph, pairs)
+    if _is_undirected(graph):
+        pairs = pairs.sort(dim=0).values  # training only asks with the smaller number first
+    pairs, place = pairs.unique(dim=1, return_inverse=True)  # queries see each other: ask once
     question = link_question(graph, pairs)
     mean, std = model.predict([question], rewirings, seed)
     first = graph.edge_index.size(1)  # the known edges come first
-    return Prediction(mean[first:], std[first:])
+    return Prediction(mean[first:][place], std[first:][place])
+
+
+def _check(graph: Data, pairs: Tensor) -> None:
+    check_sizes([graph])
+    if not isinstance(pairs, Tensor) or pairs.dim() != 2 or pairs.size(0) != 2:
+        raise GrassError("The pairs of nodes must be a tensor of shape [2, M].")
 
 
 def _is_undirected(graph: Data) -> bool:

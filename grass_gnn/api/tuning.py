@@ -26,7 +26,7 @@ from grass_gnn.errors import GrassError, first_line
 from grass_gnn.files import locked, make_folder, write_text
 from grass_gnn.nn.model import build_model
 from grass_gnn.progress import report_progress, reporting, silent
-from grass_gnn.tasks import LOWER_IS_BETTER
+from grass_gnn.tasks import LOWER_IS_BETTER, TASKS
 from grass_gnn.training.distributed import Team
 from grass_gnn.training.loop import TrainingLoop
 from grass_gnn.training.options import RunOptions
@@ -49,6 +49,7 @@ logger = logging.getLogger(__name__)
 STUDY, BEST = "tune.db", "best.toml"
 _HEARTBEAT, _GRACE = 60, 180  # seconds; a trial without a heartbeat for this long has died
 _NOT_SETTINGS = {"dataset", "split", "input", "task"}  # sections that follow from the data
+_CHOSEN = ("loss", "metric")  # of the task: these do not
 _PROBLEM = "problem"  # attribute of a failed trial: the error message
 
 
@@ -432,4 +433,9 @@ def _sentence(own: TrialResult, best: TrialResult, metric: str) -> str:
 
 def _toml(config: GRASSConfig, seed: int) -> str:
     values = config.model_dump(mode="json", exclude_none=True, exclude=_NOT_SETTINGS)
+    task = config.task.model_dump()
+    usual = TASKS[config.task.kind].default_settings(config.task.outputs)
+    if any(task[name] != usual[name] for name in _CHOSEN):
+        # A loss is only valid together with its kind of task and the number of outputs.
+        values["task"] = {name: task[name] for name in ("kind", "outputs", *_CHOSEN)}
     return f"# grass-gnn train TABLE --config THIS_FILE --seed {seed}\n" + tomli_w.dumps(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -87,7 +88,8 @@ class GraphView:
 
     def look(self, asked: GraphQuestion) -> dict[str, Any]:
         """A drawing of a graph with its attention and predictions."""
-        graph = self._graph(asked)
+        scored = self._graph(asked)
+        graph = replace(scored, mask_name=None)  # predictions of all nodes are shown
         one, config = asked.rewiring, self.model.config
         explanation = explain_packed(
             self.model.model,
@@ -100,7 +102,7 @@ class GraphView:
         shown = samples.mean(dim=0) if one is None else samples[one]  # [M, outputs]
         answer = {
             "picture": picture(self._draw(explanation, shown, asked)),
-            "facts": self._facts(graph, explanation, shown),
+            "facts": self._facts(scored, SPLITS[asked.split], explanation, shown),
             "classes": self._classes(),
             "caption": attention_caption(explanation, "edge"),
         }
@@ -122,20 +124,23 @@ class GraphView:
                 413,
                 f"This graph has {nodes:,} nodes; at most {self.limits.nodes:,} can be drawn.",
             )
-        # Without its mask: predictions of all nodes are shown, not only those that are scored.
-        return replace(dataset.part(asked.number, asked.number + 1), mask_name=None)
+        return dataset.part(asked.number, asked.number + 1)
 
     def _facts(
-        self, graph: PackedDataset, explanation: Explanation, shown: Tensor
+        self, graph: PackedDataset, split: str, explanation: Explanation, shown: Tensor
     ) -> list[dict[str, str]]:
         pairs = explanation.pairs()
         facts = {"nodes": f"{graph.num_nodes:,}", "connected pairs": f"{len(pairs):,}"}
         if (target := graph.tensors.get("y")) is not None:
-            facts |= self._truth(target, shown)
+            rows = f"{self.task.level}s"
+            if graph.mask_name is not None:  # others were trained on, or have no target
+                mask, rows = graph.tensors[graph.mask_name], f"{split} {rows}"
+                target, shown = target[mask], shown[mask]
+            facts |= self._truth(target, shown, rows)
         return [{"name": name, "value": value} for name, value in facts.items()]
 
-    def _truth(self, target: Tensor, shown: Tensor) -> dict[str, str]:
-        """True values of a graph, or the score of its nodes or edges."""
+    def _truth(self, target: Tensor, shown: Tensor, rows: str) -> dict[str, str]:
+        """True values of a graph, or the score of its nodes or edges, if they have one."""
         task = self.task
         if task.level == "graph":
             known = list(task.true_values(self.names, target).items())[:10]
@@ -143,10 +148,15 @@ class GraphView:
                 f"true {name}": value if isinstance(value, str) else number(value)
                 for name, value in known
             }
+        if not len(target):
+            return {}
         if task.classes is not None:
             right = int((task.decide(shown) == target).sum())
-            return {f"{task.level}s predicted correctly": f"{right:,} of {len(shown):,}"}
-        return {METRICS[task.metric].title: number(task.score(shown, target.float()))}
+            return {f"{rows} predicted correctly": f"{right:,} of {len(shown):,}"}
+        score = task.score(shown, target.float())
+        if math.isnan(score):  # such as the AUC of a single class
+            return {}
+        return {f"{METRICS[task.metric].title} of {rows}": number(score)}
 
     def _classes(self) -> list[dict[str, str]]:
         """Names and colours of the classes of nodes."""

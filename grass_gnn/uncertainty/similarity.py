@@ -28,6 +28,7 @@ SIMILARITY = "similarity.safetensors"  # file of a run folder
 _KEPT = 2000  # training molecules
 _LARGEST_FILE = 64 << 20  # bytes
 _UNLIKE = 0.05  # quantile of the similarities among training molecules
+_FAMILIAR = 0.1  # share of rows like training molecules, from which on they are remarked on
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,18 @@ class SimilarityReference:
             raise GrassError(f"The file {path} is damaged: it contains no similarities.")
         splits = {name: tensors[name].numpy() for name in rest}
         return cls(np.unpackbits(bits.numpy(), axis=1), threshold, splits)
+
+
+def count_familiar(similarity: np.ndarray) -> int:
+    """How many molecules have the fingerprint of a training molecule; 0 if hardly any.
+
+    Different molecules can have the same fingerprint, so up to a tenth of them may be chance.
+
+    Args:
+        similarity: Their largest similarity to the training set [M].
+    """
+    same = int((similarity > 1 - 1e-6).sum())
+    return same if same > _FAMILIAR * len(similarity) else 0
 
 
 def _tanimoto(queries: np.ndarray, references: np.ndarray) -> np.ndarray:

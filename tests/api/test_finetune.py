@@ -14,6 +14,8 @@ from torch_geometric.data import Data
 
 import grass_gnn
 from grass_gnn import GrassError, load_model
+from grass_gnn.api import finetuning
+from grass_gnn.api.finetuning import Pretrained, finetune_table
 from grass_gnn.cli import main
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.spec import TableSpec
@@ -67,6 +69,42 @@ def test_a_frozen_head_learns_what_the_layers_know(run, molecules):
     mean, _ = tuned.predict(graphs, rewirings=2)
     right = (mean.flatten() > 0.5) == torch.cat([data.y.flatten() for data in graphs]).bool()
     assert right.float().mean() > 0.85
+
+
+def test_molecules_that_the_source_was_trained_on_are_warned_of(
+    run, molecules, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(finetuning, "train_table", lambda *_: None)
+    lines = {int(row["line"]) for row in read_csv(run / "splits.csv") if row["split"] == "train"}
+    known = [row["smiles"] for line, row in enumerate(read_csv(molecules), 2) if line in lines]
+    new = [f"Br{smiles}" for smiles in known]
+
+    def warnings(source, **parts):
+        rows = [[one, n, part] for part, all_ in parts.items() for n, one in enumerate(all_)]
+        path = write_csv(tmp_path / "new.csv", ["smiles", "boil", "part"], rows)
+        caplog.clear()
+        finetune_table(Pretrained(source), path, "boil", tmp_path / "run", split="part")
+        return [m for m in caplog.messages if "training molecule" in m]
+
+    source = load_model(run)
+    (said,) = warnings(source, train=new[:20], val=new[20:26] + known[:4], test=new[30:40])
+    assert said.startswith("At least 4 of 10 validation molecules") and str(run) in said
+    assert len(warnings(source, train=new[:20], val=known[:9], test=known[9:18])) == 2
+    # One in ten is still chance, training molecules do no harm, and memory has no fingerprints.
+    assert not warnings(source, train=known[:20], val=new[:9] + known[:1], test=new[10:20])
+    assert not warnings(replace(source, folder=None), train=new[:20], val=known[:9], test=known)
+
+
+def test_loss_and_metric_are_those_of_the_new_task(run, molecules):
+    source = load_model(run)
+    changes = {"task.loss": "mse", "task.metric": "r2"}
+    pretrained = Pretrained(replace(source, config=source.config.override(changes)))
+    for target, expected in (("size", ("l1", "mae")), ("large", ("bce", "auc"))):
+        data = read_tables(molecules, TableSpec([target]))
+        task = pretrained.choose_table_config(data).task
+        assert (task.loss, task.metric) == expected
+    task = pretrained.choose_table_config(data, {"task.loss": "weighted-bce"}).task
+    assert task.loss == "weighted-bce"
 
 
 def test_whole_model_starts_from_the_weights_and_moves_gently(run, molecules, tmp_path):

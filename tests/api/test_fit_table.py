@@ -8,7 +8,7 @@ import pytest
 from small_tables import TINY, read_csv, some_smiles, write_csv
 
 from grass_gnn import GRASSConfig, GrassError, load_model
-from grass_gnn.api.fitting import EXAMPLE, default_settings, fit_table
+from grass_gnn.api.fitting import EXAMPLE, choose_table_config, default_settings, fit_table
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
 from grass_gnn.data.packed.prepare import prepare
@@ -235,6 +235,34 @@ def test_defaults_follow_the_size_of_the_data():
     assert default_settings(100, 150)["encoding.kind"] == "decomposed-rrwp"
     for count in (1, 10, 10**3, 10**6):
         GRASSConfig().override(default_settings(count, 20))
+
+
+def test_loss_and_metric_of_a_configuration_are_kept_if_it_is_for_the_same_task(
+    run, molecules, tmp_path
+):
+    size, large = (read_tables(molecules, TableSpec([name])) for name in ("size", "large"))
+    usual = choose_table_config(size)
+    file = tmp_path / "config.toml"
+    file.write_text('[task]\nloss = "l1+tail"\n')
+    chosen = choose_table_config(size, GRASSConfig.from_toml(file))
+    assert chosen.task == usual.task.model_copy(update={"loss": "l1+tail"})
+    settings = {"task.loss": "mse"}
+    assert choose_table_config(size, GRASSConfig.from_toml(file), settings).task.loss == "mse"
+
+    # Of the configuration of an earlier run, the units of its targets are not kept.
+    whole = GRASSConfig.from_toml(run / "config.toml")
+    other = whole.override({"task.metric": "rmse", "task.target_scale": [7.0], "task.outputs": 1})
+    chosen = choose_table_config(size, other)
+    assert chosen.task == usual.task.model_copy(update={"metric": "rmse"})
+
+    file.write_text('[task]\nkind = "binary"\nloss = "weighted-bce"\nmetric = "ap"\n')
+    task = choose_table_config(large, GRASSConfig.from_toml(file)).task
+    assert (task.loss, task.metric) == ("weighted-bce", "ap")
+    for table, config in ((size, GRASSConfig.from_toml(file)), (large, whole)):
+        with pytest.raises(GrassError, match="regression"):
+            choose_table_config(table, config)
+    # That of a preset is the task of its benchmark.
+    assert choose_table_config(large, GRASSConfig.preset("zinc")).task.metric == "auc"
 
 
 def test_nan_targets_are_refused_unless_they_may_be_missing(molecules, tmp_path):

@@ -72,6 +72,27 @@ def test_self_loops_are_not_queried(held_out):
         assert all(len(pair) == 2 for pair in queried)
 
 
+def test_the_order_of_nodes_matters_only_in_directed_graphs():
+    """Each row belongs to its pair, also if a pair is given twice or in both orders."""
+    x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    ring = Data(x=x, edge_index=RING.edge_index, num_nodes=12)
+    pairs = torch.tensor([[7, 0, 2, 7], [1, 5, 9, 1]])
+    model = fit_links(ring, settings=TINY)
+    asked = predict_links(model, ring, pairs, rewirings=2).mean
+    turned = predict_links(model, ring, pairs.flip(0), rewirings=2).mean
+    both = predict_links(model, ring, torch.cat([pairs, pairs.flip(0)], 1), rewirings=2).mean
+    torch.testing.assert_close(turned, asked)
+    torch.testing.assert_close(both, asked.repeat(2, 1))
+    shuffled = predict_links(model, ring, pairs[:, [2, 0, 1]], rewirings=2).mean
+    torch.testing.assert_close(shuffled, asked[[2, 0, 1]])
+    assert len(asked.unique()) == 3
+
+    one_way = Data(x=x, edge_index=RING.edge_index[:, :20], num_nodes=12)
+    model = fit_links(one_way, settings=TINY)
+    asked, turned = (predict_links(model, one_way, p, rewirings=2) for p in (pairs, pairs.flip(0)))
+    assert not torch.allclose(asked.mean, turned.mean)
+
+
 def test_invalid_graphs_and_pairs_get_one_clear_error():
     for graph, shares in (
         (Data(num_nodes=4), (8, 1, 1)),

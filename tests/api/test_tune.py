@@ -10,9 +10,11 @@ from small_tables import TINY
 from grass_gnn import GRASSConfig, GrassError, load_model
 from grass_gnn.api import tuning as study_module
 from grass_gnn.api import tuning as trial_module
-from grass_gnn.api.fitting import default_settings
+from grass_gnn.api.fitting import choose_table_config, default_settings
 from grass_gnn.api.tuning import Range, open_study, search_space, tune, value_of
 from grass_gnn.cli import main
+from grass_gnn.data.tables.dataset import read_tables
+from grass_gnn.data.tables.spec import TableSpec
 
 optuna = pytest.importorskip("optuna")
 
@@ -85,6 +87,22 @@ def test_a_resumed_study_draws_the_same_settings_as_an_uninterrupted_one(
     assert settings_of(other)[1] != settings_of(whole)[1]
     decays = [one.settings["training.weight_decay"] for one in whole.trials]
     assert len({round(rate / decay, 6) for rate, decay in zip(rates, decays, strict=True)}) > 5
+
+
+@pytest.mark.parametrize(
+    ("target", "loss", "metric"),
+    [("large", "weighted-bce", "ap"), ("kind", "cross-entropy", "f1"), ("size", "l1", "mae")],
+)
+def test_the_best_settings_include_the_loss_and_metric_that_were_tuned(
+    molecules, tmp_path, monkeypatch, target, loss, metric
+):
+    quick(monkeypatch)
+    settings = FIXED | {"task.loss": loss, "task.metric": metric}
+    result = tune(molecules, [target], tmp_path, trials=1, settings=settings)
+    best = GRASSConfig.from_toml(result.file)
+    assert choose_table_config(read_tables(molecules, TableSpec([target])), best) == result.best
+    # Without a choice of one's own, the file can be used for tables with other tasks.
+    assert ("[task]" in result.file.read_text()) == (target != "size")
 
 
 def test_failed_and_killed_trials_stop_nothing(molecules, tmp_path, monkeypatch, caplog):

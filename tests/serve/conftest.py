@@ -63,13 +63,16 @@ def run(write_run):
 
 @pytest.fixture(scope="module")
 def graph_run(tmp_path_factory):
-    """Write a run on custom graphs, with its data."""
+    """Write a run on custom graphs, with its data, and the numbers of the rows of each split."""
 
-    def write(sizes=(7, 9, 11), **changes):
+    def write(sizes=(7, 9, 11), masks=None, **changes):
         settings = {name.replace("__", "."): value for name, value in changes.items()}
         config = GRASSConfig().override(TINY | {"input.nodes.kind": "index"} | settings)
         torch.manual_seed(0)
         graphs = [random_input(config, size, seed) for seed, size in enumerate(sizes)]
+        for graph in graphs:
+            for split, rows in (masks or {}).items():
+                graph[f"{split}_mask"] = torch.isin(torch.arange(len(graph.y)), torch.tensor(rows))
         folder = tmp_path_factory.mktemp("graphs")
         prepared = prepare(dict.fromkeys(SPLITS, graphs), config, folder / "data")
         data = {"origin": {"prepared": prepared.folder.name}}

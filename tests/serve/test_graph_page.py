@@ -2,8 +2,10 @@
 
 import base64
 import shutil
+from dataclasses import replace
 
 import torch
+from sklearn.metrics import roc_auc_score
 
 from grass_gnn import load_model
 from grass_gnn.evaluation.trained import find_data
@@ -60,6 +62,35 @@ def test_nodes_are_coloured_by_what_is_predicted(graph_run, open_page):
     svg = drawing(answer).lower()
     for place, color in enumerate(colors):
         assert (f"fill: {color}" in svg) == bool((best == place).any())
+
+
+def test_only_rows_of_the_chosen_split_are_scored(graph_run, open_page):
+    rows = {"train": [0, 1, 2, 3], "val": [4], "test": [5, 6]}  # the rest have no target
+    folder = graph_run(sizes=(9,), masks=rows, **NODES)
+    client, model = open_page(folder), load_model(folder)
+    for split, title in (("train", "training"), ("val", "validation"), ("test", "test")):
+        facts = facts_of(client.post("/look", json={"split": split, "rewiring": 1}).json())
+        one = replace(find_data(model).splits[split], mask_name=None)
+        best = model.sample_packed(one, 2, deterministic=True)[1].argmax(dim=1)
+        right = int((best == one.tensors["y"].long())[rows[split]].sum())
+        expected = {f"{title} nodes predicted correctly": f"{right} of {len(rows[split])}"}
+        assert expected.items() <= facts.items() and len(facts) == 3
+
+
+def test_known_edges_are_not_scored(graph_run, open_page):
+    edges = {"task__level": "edge", "task__kind": "binary", "input__nodes__sizes": [3]}
+    edges |= {"task__loss": "bce", "task__metric": "auc"}
+    folder = graph_run(
+        sizes=(9,), masks={"train": [0], "val": [0], "test": [*range(6, 14)]}, **edges
+    )
+    client, model = open_page(folder), load_model(folder)
+    facts = facts_of(client.post("/look", json={"rewiring": 1}).json())
+    one = replace(find_data(model).splits["test"], mask_name=None)
+    shown = model.sample_packed(one, 2, deterministic=True)[1, 6:14, 0]
+    right = roc_auc_score(one.tensors["y"][6:14].flatten(), shown)
+    assert abs(float(facts["ROC-AUC of test edges"]) - right) < 1e-3
+    single = facts_of(client.post("/look", json={"split": "val"}).json())
+    assert list(single) == ["nodes", "connected pairs"]  # the AUC of one edge is not defined
 
 
 def test_graphs_that_cannot_be_drawn_have_a_reason(graph_run, open_page):
