@@ -37,6 +37,7 @@ from grass_gnn.files import locked, read_json, read_text, write_json, write_text
 from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task
 from grass_gnn.training.options import RunOptions
+from grass_gnn.training.record import FOLDER as CHECKPOINTS
 from grass_gnn.training.run import check_folder
 from grass_gnn.training.signals import Interrupted
 from grass_gnn.uncertainty.ensembles import (
@@ -51,6 +52,7 @@ from grass_gnn.uncertainty.ensembles import (
 logger = logging.getLogger(__name__)
 
 PREDICTIONS = "out_of_fold.csv"
+_FOLD = "fold"  # its number in results.json, written when nothing is missing any more
 
 
 @dataclass(frozen=True)
@@ -219,14 +221,15 @@ def cross_validate(
                 logger.info("Fold %d of %d is already finished.", fold + 1, folds)
                 continue
             logger.info("Fold %d of %d.", fold + 1, folds)
-            resume = options.resume and (folder / "checkpoints").exists()
+            resume = options.resume and (folder / CHECKPOINTS).exists()
             own = replace(options, seed=options.seed + fold, resume=resume)
             try:
-                train_table(data, chosen, folder, path, own, pretrained, spec)
+                run = train_table(data, chosen, folder, path, own, pretrained, spec)
             except Interrupted:
                 raise Interrupted(
                     f"Stopped in fold {fold + 1} of {folds}; resume with --resume --out {out}."
                 ) from None
+            write_json(folder / "results.json", {**run.results, _FOLD: fold + 1})
         found = summarize(out, read, splits.folds, folds)
         try:
             calibrate_models(
@@ -313,9 +316,14 @@ def _write_folds(out: Path, table: str, resume: bool) -> None:
 
 
 def _finished(folder: Path, config: GRASSConfig) -> bool:
-    """Whether a fold is finished; raises if it used other settings."""
+    """Whether a fold is finished; raises if it used other settings.
+
+    A fold that was stopped while its forest or its error bars were added has results, but without
+    its number. So do finished folds of earlier versions: to resume them only repeats what follows
+    the training, for which they need their checkpoints.
+    """
     if not (folder / "results.json").is_file():
         return False
     if load_model(folder, "cpu").config != config:
         raise GrassError(f"{folder} was trained with different settings: use another --out.")
-    return True
+    return _FOLD in read_json(folder / "results.json") or not (folder / CHECKPOINTS).exists()

@@ -1,6 +1,7 @@
 """Cross-validation: every row is tested on once, nothing leaks, finished folds are kept."""
 
 import json
+import shutil
 from collections import Counter
 
 import numpy
@@ -9,7 +10,7 @@ from sklearn.metrics import mean_absolute_error, r2_score
 from small_tables import TINY, read_csv, write_csv
 
 from grass_gnn import GrassError
-from grass_gnn.api import cross_validation
+from grass_gnn.api import cross_validation, fitting
 from grass_gnn.api.cross_validation import cross_validate
 from grass_gnn.cli import main
 from grass_gnn.data.tables.dataset import group_folds, random_folds
@@ -149,6 +150,37 @@ def test_interrupted_folds_are_resumed_and_finished_ones_kept(
     assert again == found  # the same as without a stop
     for name in ("cross_validation.json", "out_of_fold.csv", "folds.csv"):
         assert (out / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_fold_without_its_error_bars_is_not_finished(folded, molecules, tmp_path, monkeypatch):
+    folder, found = folded
+    add_error_bars, train_table, trained = fitting.add_error_bars, fitting.train_table, []
+
+    def stopping(*_):
+        raise Interrupted("Stopped.")
+
+    def recording(data, config, out, *given):
+        trained.append(out.name)
+        return train_table(data, config, out, *given)
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(fitting, "add_error_bars", stopping)
+    with pytest.raises(Interrupted):
+        cross_validate(molecules, ["size"], out, 3, settings=TINY)
+    assert (out / "fold-1" / "results.json").is_file()
+    monkeypatch.setattr(fitting, "add_error_bars", add_error_bars)
+    assert cross_validate(molecules, ["size"], out, 3, settings=TINY, resume=True) == found
+    name = "out_of_fold.csv"
+    assert (out / name).read_bytes() == (folder / name).read_bytes()  # with all intervals
+    # Of earlier versions, folds are kept if they cannot be resumed.
+    for fold in ("fold-1", "fold-2"):
+        results = json.loads((out / fold / "results.json").read_text())
+        del results["fold"]
+        (out / fold / "results.json").write_text(json.dumps(results))
+    shutil.rmtree(out / "fold-1" / "checkpoints")
+    monkeypatch.setattr(cross_validation, "train_table", recording)
+    assert cross_validate(molecules, ["size"], out, 3, settings=TINY, resume=True) == found
+    assert trained == ["fold-2"]
 
 
 def test_classes_have_equal_shares_and_a_table_is_printed(molecules, tmp_path, capsys):
