@@ -16,6 +16,7 @@ from torch import Tensor
 from grass_gnn.api.calibration import calibrate_models
 from grass_gnn.api.fitting import choose_start, describe, table_options, train_table
 from grass_gnn.config import GRASSConfig
+from grass_gnn.data.packed.prepare import content_hash
 from grass_gnn.data.tables.dataset import (
     TableData,
     check_splits,
@@ -28,6 +29,7 @@ from grass_gnn.data.tables.dataset import (
 from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.reading import read_scaffolds
 from grass_gnn.data.tables.rows import ReadRows, read_rows
+from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import SavedPredictions
@@ -217,7 +219,7 @@ def cross_validate(
             if fold == 0:
                 for sentence in (*data.summary, describe(chosen)):
                     logger.info(sentence)
-            if _finished(folder, chosen):
+            if _finished(folder, data, chosen):
                 logger.info("Fold %d of %d is already finished.", fold + 1, folds)
                 continue
             logger.info("Fold %d of %d.", fold + 1, folds)
@@ -315,8 +317,8 @@ def _write_folds(out: Path, table: str, resume: bool) -> None:
     write_text(path, table)
 
 
-def _finished(folder: Path, config: GRASSConfig) -> bool:
-    """Whether a fold is finished; raises if it used other settings.
+def _finished(folder: Path, data: TableData, config: GRASSConfig) -> bool:
+    """Whether a fold is finished; raises if it used other data or settings.
 
     A fold that was stopped while its forest or its error bars were added has results, but without
     its number. So do finished folds of earlier versions: to resume them only repeats what follows
@@ -324,6 +326,14 @@ def _finished(folder: Path, config: GRASSConfig) -> bool:
     """
     if not (folder / "results.json").is_file():
         return False
-    if load_model(folder, "cpu").config != config:
+    model = load_model(folder, "cpu")
+    used = model.card.get("data", {}).get("fingerprint", {}).get("hash")
+    # The schema names the targets, and the hash is about their values and the rows of each split.
+    if TableSchema.from_card(model.card) != data.schema or used != content_hash(data.splits):
+        raise GrassError(
+            f"{folder} was trained with other targets, values or validation rows: resume it with "
+            "the same table and --target, or use another --out."
+        )
+    if model.config != config:
         raise GrassError(f"{folder} was trained with different settings: use another --out.")
     return _FOLD in read_json(folder / "results.json") or not (folder / CHECKPOINTS).exists()

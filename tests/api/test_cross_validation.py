@@ -7,7 +7,7 @@ from collections import Counter
 import numpy
 import pytest
 from sklearn.metrics import mean_absolute_error, r2_score
-from small_tables import TINY, read_csv, write_csv
+from small_tables import TINY, read_csv, some_smiles, write_csv
 
 from grass_gnn import GrassError
 from grass_gnn.api import cross_validation, fitting
@@ -181,6 +181,30 @@ def test_a_fold_without_its_error_bars_is_not_finished(folded, molecules, tmp_pa
     monkeypatch.setattr(cross_validation, "train_table", recording)
     assert cross_validate(molecules, ["size"], out, 3, settings=TINY, resume=True) == found
     assert trained == ["fold-2"]
+
+
+def test_folds_are_resumed_only_with_the_targets_and_values_that_they_were_trained_on(tmp_path):
+    """The configuration, files and lines are the same."""
+    table, labels = tmp_path / "in.csv", [[number % 2, number % 3 > 0] for number in range(40)]
+
+    def write(labels):
+        rows = [[s, int(a), int(b)] for s, (a, b) in zip(some_smiles(40), labels, strict=True)]
+        write_csv(table, ["smiles", "a", "b"], rows)
+
+    def resume(target):
+        cross_validate(table, [target], tmp_path / "out", 2, settings=TINY, resume=True)
+
+    write(labels)
+    cross_validate(table, ["a"], tmp_path / "out", 2, settings=TINY, split_seed=0)
+    resume("a")
+    saved = (tmp_path / "out" / "out_of_fold.csv").read_bytes()
+    write([[a, a] for a, _ in labels])  # other targets with the same values
+    with pytest.raises(GrassError, match="--target"):
+        resume("b")
+    write([[1 - a, b] for a, b in labels])
+    with pytest.raises(GrassError, match="fold-1 was trained with other targets, values"):
+        resume("a")
+    assert (tmp_path / "out" / "out_of_fold.csv").read_bytes() == saved
 
 
 def test_classes_have_equal_shares_and_a_table_is_printed(molecules, tmp_path, capsys):
