@@ -19,12 +19,14 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data.packed.prepare import content_hash
 from grass_gnn.data.tables.dataset import (
     TableData,
+    check_shares,
     check_splits,
     csv_text,
     group_folds,
     in_splits,
     random_folds,
     random_split,
+    stratified_by,
 )
 from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.reading import read_scaffolds
@@ -257,10 +259,13 @@ class FoldSplits:
     """
 
     def __init__(self, read: ReadRows, count: int, spec: TableSpec, seed: int) -> None:
+        check_shares(spec.shares)
+        if not spec.shares[1]:
+            raise GrassError("Folds need validation rows: the second of the shares must not be 0.")
         self.read, self.shares = read, spec.shares
         self.seed = seed if spec.split_seed is None else spec.split_seed
         usable = read.usable
-        self.scaffolds = None
+        self.scaffolds = self.labels = None
         if spec.split == "scaffold":
             found = read_scaffolds([read.rows[number].smiles for number in usable])
             self.scaffolds = dict(zip(usable, found, strict=True))
@@ -269,6 +274,9 @@ class FoldSplits:
             classes = make_task(read.task).cells == "classes"
             labels = [read.values[number][0][0] for number in usable] if classes else None
             drawn = random_folds(len(usable), count, self.seed, labels)
+            # Validation rows are drawn as those of a single run, so that they have rare classes.
+            rare = stratified_by(read, usable, spec.split == "stratified")
+            self.labels = None if rare is None else dict(zip(usable, rare, strict=True))
         self.folds = dict(zip(usable, drawn, strict=True))  # usable row → fold
 
     @property
@@ -290,7 +298,8 @@ class FoldSplits:
             part = group_folds(groups, count)
             drawn = ["val" if own == count - 1 else "train" for own in part]
         else:
-            drawn = random_split(len(rest), [train, val, 0.0], self.seed + fold)
+            labels = None if self.labels is None else [self.labels[number] for number in rest]
+            drawn = random_split(len(rest), [train, val, 0.0], self.seed + fold, labels)
         return dict.fromkeys(self.folds, "test") | dict(zip(rest, drawn, strict=True))
 
     def data(self, fold: int) -> TableData:

@@ -11,10 +11,12 @@ from small_tables import TINY, read_csv, some_smiles, write_csv
 
 from grass_gnn import GrassError
 from grass_gnn.api import cross_validation, fitting
-from grass_gnn.api.cross_validation import cross_validate
+from grass_gnn.api.cross_validation import FoldSplits, cross_validate
 from grass_gnn.cli import main
 from grass_gnn.data.tables.dataset import group_folds, random_folds
 from grass_gnn.data.tables.reading import read_scaffolds
+from grass_gnn.data.tables.rows import read_rows
+from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.files import LOCK, try_lock
 from grass_gnn.training.signals import Interrupted
 from grass_gnn.uncertainty.ensembles import load_models
@@ -248,6 +250,24 @@ def test_scaffolds_are_in_one_fold_and_not_in_training_and_validation(tmp_path):
     assert not (tmp_path / "few").exists()
 
 
+def test_rare_classes_are_in_the_validation_rows_of_all_folds(tmp_path):
+    def in_validation(labels, split):
+        rows = zip(some_smiles(120), labels, strict=True)
+        spec = TableSpec(("y",), split=split)
+        read = read_rows(write_csv(tmp_path / "in.csv", ["smiles", "y"], rows), spec, 0)
+        splits = FoldSplits(read, 5, spec, seed=0)
+        found = [[n for n, own in splits.of_rows(f).items() if own == "val"] for f in range(5)]
+        return [(sum(labels[n] for n in rows), len(rows)) for rows in found]
+
+    rare = [int(n % 24 == 0) for n in range(120)]  # four of the 96 rows that are not tested on
+    assert in_validation(rare, "random") == [(1, 11)] * 5
+    even = [n % 2 for n in range(120)]
+    assert in_validation(even, "stratified") == [(5, 10)] * 5
+    # Without rare classes, random validation rows stay what they were.
+    drawn = in_validation(even, "random")
+    assert drawn != [(5, 10)] * 5 and all(count == 11 for _, count in drawn)
+
+
 def test_bad_rows_are_left_out_and_others_keep_their_line(molecules, tmp_path, caplog):
     lines = molecules.read_text().splitlines()[:31]
     lines.insert(3, "x,C(,1,1,a")
@@ -277,6 +297,14 @@ def test_errors_are_one_sentence(molecules, tmp_path, capsys, arguments, words):
     assert main(["train", *table, *arguments]) in (1, 2)
     assert words in capsys.readouterr().err
     assert not (tmp_path / "out" / "fold-1").exists()
+
+
+@pytest.mark.parametrize("split", ["random", "scaffold"])
+def test_folds_without_validation_rows_are_refused(split, molecules, tmp_path):
+    given = {"split": split, "settings": TINY, "shares": (0.8, 0, 0.2)}
+    with pytest.raises(GrassError, match="validation rows"):
+        cross_validate(molecules, ["size"], tmp_path / "out", 2, **given)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_cross_validation_is_not_trained_over(folded, molecules, capsys):
