@@ -63,7 +63,7 @@ def write_predictions(
         ends: Lower and upper ends of intervals [B, outputs], for predictions with names.
     """
     target = target.view(len(mean), -1)
-    truth = [[f"{value:.6g}" for value in row] for row in target.tolist()]
+    truth = [[shortest(value) for value in row] for row in target.tolist()]
     if names is None:
         header = ["graph"]
         for kind, part in (("target", target), ("mean", mean), ("std", std)):
@@ -86,8 +86,19 @@ def write_predictions(
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     for cells, known, values in zip(given, truth, predicted.tolist(), strict=True):
-        writer.writerow([*cells, *known, *(f"{value:.6g}" for value in values)])
+        writer.writerow([*cells, *known, *map(shortest, values)])
     write_text(path, text.getvalue())
+
+
+def shortest(value: float) -> str:
+    """The shortest text that is read as the same number in single precision.
+
+    Networks compute in it. Fewer digits would round away the errors of targets that are large
+    compared with their differences, such as total energies.
+    """
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    return f"{float(str(single)):.9g}"  # nine digits are always enough
 
 
 @dataclass(frozen=True)
