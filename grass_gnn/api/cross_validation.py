@@ -105,7 +105,7 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
     for fold, run in enumerate(runs):
         rows = [place[number] for number in numbers if folds[number] == fold]
         path = out / run / "test_predictions.csv"
-        saved = SavedPredictions.read(path)
+        saved = SavedPredictions.read(path, task)
         if any(part.shape != (len(rows), outputs) for part in (saved.mean, saved.std)):
             raise GrassError(f"The file {path} is damaged: {len(rows)} predictions expected.")
         mean[rows], std[rows] = torch.from_numpy(saved.mean), torch.from_numpy(saved.std)

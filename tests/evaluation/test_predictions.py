@@ -1,18 +1,12 @@
-"""Saved predictions: what is read is what was written."""
-
-import csv
+"""Saved predictions: what is read is what was written, whatever the targets are called."""
 
 import numpy as np
 import pytest
 import torch
 
+from grass_gnn.config import TaskConfig
 from grass_gnn.evaluation.predictions import RowNames, SavedPredictions, shortest, write_predictions
-
-
-def written(path, target, mean, std, names=None, ends=None):
-    write_predictions(path, target, mean, std, names, ends)
-    with path.open(newline="") as file:
-        return list(csv.reader(file))
+from grass_gnn.tasks import TASKS, make_task
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -26,7 +20,7 @@ def test_predictions_are_read_in_full_precision(tmp_path, named):
         outputs = [(f"{name}_pred", f"{name}_std") for name in "EF"]
         names = RowNames([str(n) for n in range(50)], ["C"] * 50, ["E", "F"], outputs)
     ends = (mean - std, mean + std)
-    written(tmp_path / "test.csv", target, mean, std, names, ends if named else None)
+    write_predictions(tmp_path / "test.csv", target, mean, std, names, ends if named else None)
     saved = SavedPredictions.read(tmp_path / "test.csv")
     assert torch.equal(torch.from_numpy(saved.target).float(), target)
     assert torch.equal(torch.from_numpy(saved.mean).float(), mean)
@@ -43,3 +37,33 @@ def test_cells_are_as_short_as_they_can_be():
     many = np.random.default_rng(0).integers(0, 2**32, 2000, dtype=np.uint32).view(np.float32)
     many = many[np.isfinite(many)]
     assert (np.array([shortest(float(one)) for one in many], dtype=np.float32) == many).all()
+
+
+KINDS = [
+    ("regression", ("y", "y_std"), ()),
+    ("regression", ("y", "y_pred", "y_lower"), ()),
+    ("regression", ("row",), ()),
+    ("regression", ("graph", "smiles"), ()),
+    ("multilabel", ("a_prob_b", "a_prob_c", "y"), ()),
+    ("binary", ("y_prob_x",), ("no", "yes")),
+    ("classification", ("y_prob_x",), ("low", "high_prob_1", "y_std")),
+]
+
+
+@pytest.mark.parametrize(("kind", "targets", "classes"), KINDS)
+def test_columns_are_found_whatever_the_targets_are_called(kind, targets, classes, tmp_path):
+    settings = TASKS[kind].default_settings(len(classes) if len(classes) > 2 else len(targets))
+    task = make_task(TaskConfig.model_validate(settings))
+    generator = torch.Generator().manual_seed(0)
+    target = task.random_targets(20, generator)
+    mean, std = torch.rand(2, 20, task.outputs, generator=generator)
+    numbers, outputs = [str(n) for n in range(20)], task.output_columns(targets, classes)
+    names = RowNames(numbers, ["C"] * 20, targets, outputs, classes)
+    for ends in [None, (mean - std, mean + std)][: 1 + (kind == "regression")]:
+        write_predictions(tmp_path / "test.csv", target, mean, std, names, ends)
+        saved = SavedPredictions.read(tmp_path / "test.csv", task)
+        assert saved.targets == list(targets) and saved.rows == numbers
+        assert torch.equal(torch.from_numpy(saved.target).float(), target.view(20, -1).float())
+        assert torch.equal(torch.from_numpy(saved.mean).float(), mean)
+        assert torch.equal(torch.from_numpy(saved.std).float(), std)
+        assert saved.ends.shape == (20, 0 if ends is None else 2 * task.outputs)
