@@ -321,7 +321,7 @@ def _write_intervals(
         mean width, and Spearman's ρ of the standard deviation and the absolute error.
     """
     ensemble = Ensemble([model], calibration)
-    saved = SavedPredictions.read(path)
+    saved = SavedPredictions.read(path, ensemble.task)
     mean, std = torch.from_numpy(saved.mean), torch.from_numpy(saved.std)
     reference, test = ensemble.similarity, find_data(model).test
     found = ensemble.with_error_bars(

@@ -16,18 +16,22 @@ from torch import Tensor
 from grass_gnn.api.calibration import calibrate_models
 from grass_gnn.api.fitting import choose_start, describe, table_options, train_table
 from grass_gnn.config import GRASSConfig
+from grass_gnn.data.packed.prepare import content_hash
 from grass_gnn.data.tables.dataset import (
     TableData,
+    check_shares,
     check_splits,
     csv_text,
     group_folds,
     in_splits,
     random_folds,
     random_split,
+    stratified_by,
 )
 from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.reading import read_scaffolds
 from grass_gnn.data.tables.rows import ReadRows, read_rows
+from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import SavedPredictions
@@ -37,6 +41,7 @@ from grass_gnn.files import locked, read_json, read_text, write_json, write_text
 from grass_gnn.progress import reporting
 from grass_gnn.tasks import make_task
 from grass_gnn.training.options import RunOptions
+from grass_gnn.training.record import FOLDER as CHECKPOINTS
 from grass_gnn.training.run import check_folder
 from grass_gnn.training.signals import Interrupted
 from grass_gnn.uncertainty.ensembles import (
@@ -51,6 +56,7 @@ from grass_gnn.uncertainty.ensembles import (
 logger = logging.getLogger(__name__)
 
 PREDICTIONS = "out_of_fold.csv"
+_FOLD = "fold"  # its number in results.json, written when nothing is missing any more
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
     for fold, run in enumerate(runs):
         rows = [place[number] for number in numbers if folds[number] == fold]
         path = out / run / "test_predictions.csv"
-        saved = SavedPredictions.read(path)
+        saved = SavedPredictions.read(path, task)
         if any(part.shape != (len(rows), outputs) for part in (saved.mean, saved.std)):
             raise GrassError(f"The file {path} is damaged: {len(rows)} predictions expected.")
         mean[rows], std[rows] = torch.from_numpy(saved.mean), torch.from_numpy(saved.std)
@@ -215,18 +221,19 @@ def cross_validate(
             if fold == 0:
                 for sentence in (*data.summary, describe(chosen)):
                     logger.info(sentence)
-            if _finished(folder, chosen):
+            if _finished(folder, data, chosen):
                 logger.info("Fold %d of %d is already finished.", fold + 1, folds)
                 continue
             logger.info("Fold %d of %d.", fold + 1, folds)
-            resume = options.resume and (folder / "checkpoints").exists()
+            resume = options.resume and (folder / CHECKPOINTS).exists()
             own = replace(options, seed=options.seed + fold, resume=resume)
             try:
-                train_table(data, chosen, folder, path, own, pretrained, spec)
+                run = train_table(data, chosen, folder, path, own, pretrained, spec)
             except Interrupted:
                 raise Interrupted(
                     f"Stopped in fold {fold + 1} of {folds}; resume with --resume --out {out}."
                 ) from None
+            write_json(folder / "results.json", {**run.results, _FOLD: fold + 1})
         found = summarize(out, read, splits.folds, folds)
         try:
             calibrate_models(
@@ -252,10 +259,13 @@ class FoldSplits:
     """
 
     def __init__(self, read: ReadRows, count: int, spec: TableSpec, seed: int) -> None:
+        check_shares(spec.shares)
+        if not spec.shares[1]:
+            raise GrassError("Folds need validation rows: the second of the shares must not be 0.")
         self.read, self.shares = read, spec.shares
         self.seed = seed if spec.split_seed is None else spec.split_seed
         usable = read.usable
-        self.scaffolds = None
+        self.scaffolds = self.labels = None
         if spec.split == "scaffold":
             found = read_scaffolds([read.rows[number].smiles for number in usable])
             self.scaffolds = dict(zip(usable, found, strict=True))
@@ -264,6 +274,9 @@ class FoldSplits:
             classes = make_task(read.task).cells == "classes"
             labels = [read.values[number][0][0] for number in usable] if classes else None
             drawn = random_folds(len(usable), count, self.seed, labels)
+            # Validation rows are drawn as those of a single run, so that they have rare classes.
+            rare = stratified_by(read, usable, spec.split == "stratified")
+            self.labels = None if rare is None else dict(zip(usable, rare, strict=True))
         self.folds = dict(zip(usable, drawn, strict=True))  # usable row → fold
 
     @property
@@ -285,7 +298,8 @@ class FoldSplits:
             part = group_folds(groups, count)
             drawn = ["val" if own == count - 1 else "train" for own in part]
         else:
-            drawn = random_split(len(rest), [train, val, 0.0], self.seed + fold)
+            labels = None if self.labels is None else [self.labels[number] for number in rest]
+            drawn = random_split(len(rest), [train, val, 0.0], self.seed + fold, labels)
         return dict.fromkeys(self.folds, "test") | dict(zip(rest, drawn, strict=True))
 
     def data(self, fold: int) -> TableData:
@@ -312,10 +326,23 @@ def _write_folds(out: Path, table: str, resume: bool) -> None:
     write_text(path, table)
 
 
-def _finished(folder: Path, config: GRASSConfig) -> bool:
-    """Whether a fold is finished; raises if it used other settings."""
+def _finished(folder: Path, data: TableData, config: GRASSConfig) -> bool:
+    """Whether a fold is finished; raises if it used other data or settings.
+
+    A fold that was stopped while its forest or its error bars were added has results, but without
+    its number. So do finished folds of earlier versions: to resume them only repeats what follows
+    the training, for which they need their checkpoints.
+    """
     if not (folder / "results.json").is_file():
         return False
-    if load_model(folder, "cpu").config != config:
+    model = load_model(folder, "cpu")
+    used = model.card.get("data", {}).get("fingerprint", {}).get("hash")
+    # The schema names the targets, and the hash is about their values and the rows of each split.
+    if TableSchema.from_card(model.card) != data.schema or used != content_hash(data.splits):
+        raise GrassError(
+            f"{folder} was trained with other targets, values or validation rows: resume it with "
+            "the same table and --target, or use another --out."
+        )
+    if model.config != config:
         raise GrassError(f"{folder} was trained with different settings: use another --out.")
-    return True
+    return _FOLD in read_json(folder / "results.json") or not (folder / CHECKPOINTS).exists()

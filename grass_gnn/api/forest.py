@@ -417,7 +417,8 @@ def add_forest(run: Run, fitted: FittedForest, names: Mapping[str, RowNames]) ->
     """
     card = read_card(run.folder)
     task = make_task(GRASSConfig.from_dict(card["config"], str(run.folder)).task)
-    saved = {s: SavedPredictions.read(run.folder / f"{s}_predictions.csv") for s in fitted.splits}
+    files = {split: run.folder / f"{split}_predictions.csv" for split in fitted.splits}
+    saved = {split: SavedPredictions.read(path, task) for split, path in files.items()}
     network = {
         split: Prediction(torch.from_numpy(own.mean), torch.from_numpy(own.std))
         for split, own in saved.items()
@@ -450,8 +451,7 @@ def add_forest(run: Run, fitted: FittedForest, names: Mapping[str, RowNames]) ->
     results = {**run.results, "baseline": fitted.baseline.to_dict()}
     for split, own in network.items():
         both = stack.combine(own, others[split])
-        path = run.folder / f"{split}_predictions.csv"
-        write_predictions(path, target[split], both.mean, both.std, names.get(split))
+        write_predictions(files[split], target[split], both.mean, both.std, names.get(split))
         results[split] = stack.rescore(results[split], own, target[split], split)
     stack.save(run.folder)
     write_json(run.folder / "results.json", results)

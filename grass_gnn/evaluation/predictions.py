@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from grass_gnn.files import read_text, write_text
 from grass_gnn.tasks import Task
 
 _LARGEST_FILE = 1 << 30  # bytes
+
+_Columns: TypeAlias = tuple[dict[str, list[int]], list[str]]
+"""The places of each kind of column, and the names of the classes."""
 
 _MEAN = re.compile(r"(.+)_(?:pred|prob)(?:_.+)?")
 _STD = re.compile(r"(.+)_std(?:_.+)?")
@@ -63,7 +67,7 @@ def write_predictions(
         ends: Lower and upper ends of intervals [B, outputs], for predictions with names.
     """
     target = target.view(len(mean), -1)
-    truth = [[f"{value:.6g}" for value in row] for row in target.tolist()]
+    truth = [[shortest(value) for value in row] for row in target.tolist()]
     if names is None:
         header = ["graph"]
         for kind, part in (("target", target), ("mean", mean), ("std", std)):
@@ -86,8 +90,19 @@ def write_predictions(
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     for cells, known, values in zip(given, truth, predicted.tolist(), strict=True):
-        writer.writerow([*cells, *known, *(f"{value:.6g}" for value in values)])
+        writer.writerow([*cells, *known, *map(shortest, values)])
     write_text(path, text.getvalue())
+
+
+def shortest(value: float) -> str:
+    """The shortest text that is read as the same number in single precision.
+
+    Networks compute in it. Fewer digits would round away the errors of targets that are large
+    compared with their differences, such as total energies.
+    """
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    return f"{float(str(single)):.9g}"  # nine digits are always enough
 
 
 @dataclass(frozen=True)
@@ -106,31 +121,27 @@ class SavedPredictions:
         return len(self.rows)
 
     @classmethod
-    def read(cls, path: Path) -> SavedPredictions:
+    def read(cls, path: Path, task: Task | None = None) -> SavedPredictions:
         """Read a file in either layout.
 
         Runs on tables write ``row,smiles,logP,logP_pred,logP_std``, and for the test set also
         ``logP_lower,logP_upper``; runs on other graphs, and runs of version 0.1, write
         ``graph,target_0,mean_0,std_0``.
 
+        Args:
+            path: The file.
+            task: The task of the run, which says how many targets and outputs there are. Without
+                it, columns are told apart by their names, and a target must not be named like a
+                prediction (``logP_std``).
+
         Raises:
             GrassError: The columns or cells of the file are not valid.
         """
         text = read_text(path, _LARGEST_FILE)
         header, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
-        kinds = [_kind(name, header) for name in header]
-        places = {
-            kind: [place for place, found in enumerate(kinds) if found == kind]
-            for kind in ("row", "smiles", "target", "mean", "std", "end")
-        }
+        places, classes = _by_place(header, task) or _by_name(header)
         if not (places["row"] and places["target"] and places["mean"]):
             raise GrassError(f"The file {path} is damaged: it has no predictions.")
-        probabilities = [place for place in places["mean"] if "_prob_" in header[place]]
-        if len(probabilities) > 1:  # one column per class, and another with the name of the best
-            places["mean"] = probabilities
-        classes = [header[place].partition("_prob_")[2] for place in probabilities]
-        if len(classes) == 1:  # of two classes, 0 and 1 in the file
-            classes = []
         try:
             return cls(
                 [row[places["row"][0]] for row in rows],
@@ -145,8 +156,41 @@ class SavedPredictions:
             raise GrassError(f"The file {path} is damaged: {error}.") from None
 
 
+def _by_place(header: Sequence[str], task: Task | None) -> _Columns | None:
+    """The columns of a table, if there are as many as the task has."""
+    if task is None or list(header[:2]) != ["row", "smiles"]:
+        return None
+    for output in (["mean", "std"], ["mean", "std", "end", "end"]):
+        kinds = ["row", "smiles", *["target"] * task.target_columns, *output * task.outputs]
+        if len(kinds) == len(header):
+            places = _places(kinds)
+            start = f"{header[2]}_prob_"
+            names = [header[place].removeprefix(start) for place in places["mean"]]
+            return places, names if task.classes else []
+    return None
+
+
+def _by_name(header: Sequence[str]) -> _Columns:
+    """The columns of a file of either layout."""
+    places = _places([_kind(name, header) for name in header])
+    probabilities = [place for place in places["mean"] if "_prob_" in header[place]]
+    if len(probabilities) > 1:  # one column per class, and another with the name of the best
+        places["mean"] = probabilities
+    classes = [header[place].partition("_prob_")[2] for place in probabilities]
+    # One such column is of two classes, 0 and 1 in the file.
+    return places, classes if len(classes) > 1 else []
+
+
+def _places(kinds: Sequence[str]) -> dict[str, list[int]]:
+    """The places of each kind of column."""
+    return {
+        kind: [place for place, found in enumerate(kinds) if found == kind]
+        for kind in ("row", "smiles", "target", "mean", "std", "end")
+    }
+
+
 def _kind(name: str, header: Sequence[str]) -> str:
-    """The content of a column."""
+    """The content of a column, according to its name."""
     if name in ("row", "graph"):
         return "row"
     if name == "smiles":

@@ -92,7 +92,7 @@ class RunRecord:
         path, task = self.folder / "test_predictions.csv", make_task(self.config.task)
         if not path.is_file() or task.chart is None or task.target_columns > 1:
             return []
-        saved = SavedPredictions.read(path)
+        saved = SavedPredictions.read(path, task)
         answers = task.decide(torch.from_numpy(saved.mean)).flatten().double().tolist()
         pairs = list(zip(saved.target[:, 0].tolist(), answers, strict=True))
         return pairs[:: -(-len(pairs) // SHOWN_PREDICTIONS)] if pairs else []

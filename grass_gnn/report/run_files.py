@@ -72,7 +72,7 @@ class RunReport:
         path = self.folder / f"{split}_predictions.csv"
         if not path.is_file():
             return None
-        found = SavedPredictions.read(path)
+        found = SavedPredictions.read(path, self.task)
         outputs = found.mean.shape[1] == self.task.outputs == found.std.shape[1]
         return found if len(found) and outputs else None
 

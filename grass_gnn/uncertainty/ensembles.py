@@ -21,6 +21,7 @@ from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.forest import ForestPrediction, leaf_errors
+from grass_gnn.evaluation.predictions import shortest
 from grass_gnn.evaluation.protocol import embed_split
 from grass_gnn.evaluation.stack import Stack, load_stack, with_forest
 from grass_gnn.evaluation.trained import Prediction, TrainedModel, load_model
@@ -370,9 +371,9 @@ class Ensemble:
         ):
             if self.task.predicts_probabilities:  # nothing is certain
                 mean = min(max(mean, _LEAST_PROBABILITY), 1 - _LEAST_PROBABILITY)
-            cells += [f"{mean:.7g}", f"{std:.4g}"]
+            cells += [shortest(mean), f"{std:.4g}"]
             if not self.task.predicts_probabilities:
-                cells += ["", ""] if ends is None else [f"{float(e[number]):.7g}" for e in ends]
+                cells += ["", ""] if ends is None else [shortest(float(e[number])) for e in ends]
             if len(self.models) > 1:
                 cells += [f"{rewirings:.4g}", f"{models:.4g}"]
         shown = "" if math.isnan(similarity) else f"{similarity:.3f}"

@@ -1,19 +1,22 @@
 """Cross-validation: every row is tested on once, nothing leaks, finished folds are kept."""
 
 import json
+import shutil
 from collections import Counter
 
 import numpy
 import pytest
 from sklearn.metrics import mean_absolute_error, r2_score
-from small_tables import TINY, read_csv, write_csv
+from small_tables import TINY, read_csv, some_smiles, write_csv
 
 from grass_gnn import GrassError
-from grass_gnn.api import cross_validation
-from grass_gnn.api.cross_validation import cross_validate
+from grass_gnn.api import cross_validation, fitting
+from grass_gnn.api.cross_validation import FoldSplits, cross_validate
 from grass_gnn.cli import main
 from grass_gnn.data.tables.dataset import group_folds, random_folds
 from grass_gnn.data.tables.reading import read_scaffolds
+from grass_gnn.data.tables.rows import read_rows
+from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.files import LOCK, try_lock
 from grass_gnn.training.signals import Interrupted
 from grass_gnn.uncertainty.ensembles import load_models
@@ -151,6 +154,61 @@ def test_interrupted_folds_are_resumed_and_finished_ones_kept(
         assert (out / name).read_bytes() == (folder / name).read_bytes()
 
 
+def test_a_fold_without_its_error_bars_is_not_finished(folded, molecules, tmp_path, monkeypatch):
+    folder, found = folded
+    add_error_bars, train_table, trained = fitting.add_error_bars, fitting.train_table, []
+
+    def stopping(*_):
+        raise Interrupted("Stopped.")
+
+    def recording(data, config, out, *given):
+        trained.append(out.name)
+        return train_table(data, config, out, *given)
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(fitting, "add_error_bars", stopping)
+    with pytest.raises(Interrupted):
+        cross_validate(molecules, ["size"], out, 3, settings=TINY)
+    assert (out / "fold-1" / "results.json").is_file()
+    monkeypatch.setattr(fitting, "add_error_bars", add_error_bars)
+    assert cross_validate(molecules, ["size"], out, 3, settings=TINY, resume=True) == found
+    name = "out_of_fold.csv"
+    assert (out / name).read_bytes() == (folder / name).read_bytes()  # with all intervals
+    # Of earlier versions, folds are kept if they cannot be resumed.
+    for fold in ("fold-1", "fold-2"):
+        results = json.loads((out / fold / "results.json").read_text())
+        del results["fold"]
+        (out / fold / "results.json").write_text(json.dumps(results))
+    shutil.rmtree(out / "fold-1" / "checkpoints")
+    monkeypatch.setattr(cross_validation, "train_table", recording)
+    assert cross_validate(molecules, ["size"], out, 3, settings=TINY, resume=True) == found
+    assert trained == ["fold-2"]
+
+
+def test_folds_are_resumed_only_with_the_targets_and_values_that_they_were_trained_on(tmp_path):
+    """The configuration, files and lines are the same."""
+    table, labels = tmp_path / "in.csv", [[number % 2, number % 3 > 0] for number in range(40)]
+
+    def write(labels):
+        rows = [[s, int(a), int(b)] for s, (a, b) in zip(some_smiles(40), labels, strict=True)]
+        write_csv(table, ["smiles", "a", "b"], rows)
+
+    def resume(target):
+        cross_validate(table, [target], tmp_path / "out", 2, settings=TINY, resume=True)
+
+    write(labels)
+    cross_validate(table, ["a"], tmp_path / "out", 2, settings=TINY, split_seed=0)
+    resume("a")
+    saved = (tmp_path / "out" / "out_of_fold.csv").read_bytes()
+    write([[a, a] for a, _ in labels])  # other targets with the same values
+    with pytest.raises(GrassError, match="--target"):
+        resume("b")
+    write([[1 - a, b] for a, b in labels])
+    with pytest.raises(GrassError, match="fold-1 was trained with other targets, values"):
+        resume("a")
+    assert (tmp_path / "out" / "out_of_fold.csv").read_bytes() == saved
+
+
 def test_classes_have_equal_shares_and_a_table_is_printed(molecules, tmp_path, capsys):
     arguments = [
         "train",
@@ -192,6 +250,24 @@ def test_scaffolds_are_in_one_fold_and_not_in_training_and_validation(tmp_path):
     assert not (tmp_path / "few").exists()
 
 
+def test_rare_classes_are_in_the_validation_rows_of_all_folds(tmp_path):
+    def in_validation(labels, split):
+        rows = zip(some_smiles(120), labels, strict=True)
+        spec = TableSpec(("y",), split=split)
+        read = read_rows(write_csv(tmp_path / "in.csv", ["smiles", "y"], rows), spec, 0)
+        splits = FoldSplits(read, 5, spec, seed=0)
+        found = [[n for n, own in splits.of_rows(f).items() if own == "val"] for f in range(5)]
+        return [(sum(labels[n] for n in rows), len(rows)) for rows in found]
+
+    rare = [int(n % 24 == 0) for n in range(120)]  # four of the 96 rows that are not tested on
+    assert in_validation(rare, "random") == [(1, 11)] * 5
+    even = [n % 2 for n in range(120)]
+    assert in_validation(even, "stratified") == [(5, 10)] * 5
+    # Without rare classes, random validation rows stay what they were.
+    drawn = in_validation(even, "random")
+    assert drawn != [(5, 10)] * 5 and all(count == 11 for _, count in drawn)
+
+
 def test_bad_rows_are_left_out_and_others_keep_their_line(molecules, tmp_path, caplog):
     lines = molecules.read_text().splitlines()[:31]
     lines.insert(3, "x,C(,1,1,a")
@@ -221,6 +297,14 @@ def test_errors_are_one_sentence(molecules, tmp_path, capsys, arguments, words):
     assert main(["train", *table, *arguments]) in (1, 2)
     assert words in capsys.readouterr().err
     assert not (tmp_path / "out" / "fold-1").exists()
+
+
+@pytest.mark.parametrize("split", ["random", "scaffold"])
+def test_folds_without_validation_rows_are_refused(split, molecules, tmp_path):
+    given = {"split": split, "settings": TINY, "shares": (0.8, 0, 0.2)}
+    with pytest.raises(GrassError, match="validation rows"):
+        cross_validate(molecules, ["size"], tmp_path / "out", 2, **given)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_cross_validation_is_not_trained_over(folded, molecules, capsys):

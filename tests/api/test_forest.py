@@ -527,3 +527,16 @@ def test_report_and_model_card_are_about_the_average(trained):
     assert shown(value) in facts["Test score"] and shown(network) not in facts["Test score"]
     assert "network, forest and Gaussian process" in facts["Test score"]
     assert "averaged with a forest and a Gaussian process" in facts["Model"]
+
+
+def test_targets_may_be_named_like_rows_and_predictions(table, tmp_path):
+    text = table.read_text().replace("carbons", "row", 1).replace("bulk", "row_std", 1)
+    (tmp_path / "own.csv").write_text(text)
+    found = {}
+    for path, targets in ((table, ["carbons", "bulk"]), (tmp_path / "own.csv", ["row", "row_std"])):
+        out = tmp_path / targets[0]
+        found[targets[0]] = cross_validate(path, targets, out, 2, settings=TINY)
+        results = json.loads((out / "fold-1" / "results.json").read_text())
+        assert list(results["error_bars"]["targets"]) == targets
+        assert len(RunReport(out / "fold-1", "run").predictions("test")) == 40
+    assert found["row"] == found["carbons"]

@@ -237,3 +237,13 @@ def test_no_probability_is_written_as_certain():
     for certain in (0.0, 1.0):
         one = Spread(*(torch.tensor([value]) for value in (certain, 0.1, 0.1, 0.0)))
         assert 0 < float(Ensemble.success(ensemble, one, 0.5, "")[0]) < 1
+
+
+def test_predictions_far_from_zero_keep_their_digits():
+    """Total energies differ in their last digits only."""
+    task = make_task(TaskConfig())
+    schema = TableSchema(smiles="s", targets=["E"])
+    ensemble = SimpleNamespace(task=task, schema=schema, models=[None])
+    one = Spread(*torch.tensor([[-20_000.0535], [0.0312345], [0.0312345], [0.0]]))
+    cells = Ensemble.success(ensemble, one, 0.5, "", (one.mean - one.std, one.mean + one.std))
+    assert cells[:4] == ["-20000.053", "0.03123", "-20000.084", "-20000.021"]

@@ -136,7 +136,7 @@ def _split(read: ReadRows, spec: TableSpec, seed: int) -> list[TableRow]:
         drawn = scaffold_split(read_scaffolds([rows[n].smiles for n in unassigned]), shares)
     else:
         seed = seed if spec.split_seed is None else spec.split_seed
-        labels = _stratified_by(read, unassigned, spec.split == "stratified")
+        labels = stratified_by(read, unassigned, spec.split == "stratified")
         drawn = random_split(len(unassigned), shares, seed, labels)
     assigned = list(rows)
     for number, part in zip(unassigned, drawn, strict=True):
@@ -144,7 +144,7 @@ def _split(read: ReadRows, spec: TableSpec, seed: int) -> list[TableRow]:
     return assigned
 
 
-def _stratified_by(read: ReadRows, rows: Sequence[int], asked: bool) -> list[float] | None:
+def stratified_by(read: ReadRows, rows: Sequence[int], asked: bool) -> list[float] | None:
     """The class of each of these rows, if the split is to be stratified; else None.
 
     It is if a class is rare: validation and test set would otherwise miss it by chance.
