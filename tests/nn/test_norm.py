@@ -25,7 +25,7 @@ from grass_gnn.nn.norm import (
     make_norm,
     reset_statistics,
 )
-from grass_gnn.ops.norms import Moments
+from grass_gnn.ops.norms import Moments, graph_mean
 from grass_gnn.ops.reference import EPSILON
 
 ROWS = [17, 5, 40, 2]
@@ -146,6 +146,14 @@ def test_norms_by_graph_and_by_row():
         assert torch.allclose(GraphLayerNorm()(v, graph, 2)[rows], whole)
     row = (v - v.mean(1, keepdim=True)) / (v.var(1, correction=0, keepdim=True) + EPSILON).sqrt()
     assert torch.allclose(LayerNorm()(v, graph, 2), row)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_mean_of_many_rows_in_half_precision(dtype):
+    graph = torch.arange(10_000) % 2
+    v = torch.where(graph == 0, 1.5, 3.0).to(dtype).unsqueeze(1).expand(-1, 3)
+    mean = graph_mean(v, graph, 2)
+    assert mean.dtype == dtype and mean.tolist() == [[1.5] * 3, [3.0] * 3]
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e-6, 1.0])
