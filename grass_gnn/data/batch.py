@@ -373,14 +373,19 @@ def _stored(
     if written is None:
         return encoding.compute_batch(graphs.edge_index, graphs.graph_ptr, checked.weight)
     check_not_stale(data, name, graphs.edge_index, graphs.graph_ptr)
+    _check_settings(name, written, encoding)
+    degrees = encoding.compute_degrees(graphs.edge_index, graphs.num_nodes, checked.weight)
+    return degrees | written
+
+
+def _check_settings(name: str, written: Mapping[str, Tensor], encoding: Encoding) -> None:
+    """Raise if a transform with other settings wrote the stored tensors of an encoding."""
     for part, columns in encoding.stored_columns.items():
         if columns and part in written and written[part].size(1) != columns:
             raise GrassError(
                 f"The transform that wrote {name!r} has different settings from the model: "
                 f"{part} has {written[part].size(1)} columns, but the model takes {columns}."
             )
-    degrees = encoding.compute_degrees(graphs.edge_index, graphs.num_nodes, checked.weight)
-    return degrees | written
 
 
 def _written_pairs(data: Data, added: Tensor, graphs: InputGraphs, encoding: Encoding) -> Tensor:
@@ -389,6 +394,7 @@ def _written_pairs(data: Data, added: Tensor, graphs: InputGraphs, encoding: Enc
     if name not in data:
         raise GrassError(f"The graph has 'edge_{name}' but no {name!r}.")
     check_not_stale(data, name, graphs.edge_index, graphs.graph_ptr)
+    _check_settings(name, encoding.read(data, name) or {}, encoding)
     nodes, pairs = data[name], data[f"edge_{name}"]
     if nodes.size(1) != encoding.own_columns or pairs.size(1) != encoding.pair_columns:
         raise GrassError(

@@ -25,6 +25,7 @@ from grass_gnn.ops import (
     pack_weights,
     use_native,
 )
+from grass_gnn.validation import check_pairs
 
 if TYPE_CHECKING:
     from grass_gnn.nn.alternatives import ReplacementConv
@@ -158,25 +159,32 @@ class GRASSConv(nn.Module):
             return self._deprecated_forward(
                 (x, edge_index, edge_attr, batch, num_graphs, keep), deprecated
             )
-        self._check(edge_index, edge_attr)
+        self._check(x, edge_index, edge_attr)
         x, edge_attr = keep_precision(self, x, edge_attr)
         by_graph = batch is not None and self.node_norm.by_graph
         plain = keep is not None or return_attention_weights or by_graph
         if not plain and use_native(x, self.node_norm.fused_name, edge_attr):
             order = edge_order(edge_index, x.size(0))
-            return fused_layers([self], x, edge_attr, edge_index, order)
+            x, e = fused_layers([self], x, edge_attr, edge_index, order)
+            # The backward pass needs these outputs, which nn.ReLU(inplace=True) would overwrite.
+            return (x.clone(), e.clone()) if x.requires_grad else (x, e)
         if keep is None:
             keep = self.removal(edge_attr)
         if batch is None:
             batch, num_graphs = torch.zeros_like(x[:, 0], dtype=torch.int64), 1
         elif num_graphs is None:
-            num_graphs = int(batch.max()) + 1
+            num_graphs = int(batch.max()) + 1 if batch.numel() else 0
         out = grass_layer(x, edge_attr, edge_index, self.weights, self.residual_scale, keep)
         x = self.node_norm(out.x, batch, num_graphs)
         e = self.edge_norm(out.e, batch[edge_index[1]], num_graphs)
         return (x, e, (edge_index, out.attention)) if return_attention_weights else (x, e)
 
-    def _check(self, edge_index: Tensor, edge_attr: Tensor | None) -> None:
+    def _check(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"GRASSConv needs x, a representation [N, {self.dim}] of the nodes, not a "
+                f"{type(x).__name__}: heads and tails of edges are the same nodes"
+            )
         if edge_attr is None:
             raise TypeError(
                 f"GRASSConv needs edge_attr, a representation [E, {self.dim}] of the edges"
@@ -188,6 +196,9 @@ class GRASSConv(nn.Module):
                 "edge_index must be int64 or int32 of shape [2, E], "
                 f"not {edge_index.dtype} of shape {shape}"
             )
+        # Elsewhere, looking at the values would wait for a GPU or break a compiled graph.
+        if edge_index.device.type == "cpu" and not torch.compiler.is_compiling():
+            check_pairs("edge_index", edge_index, x.size(0))
 
     def _deprecated_forward(
         self, inputs: tuple[Any, ...], deprecated: dict[str, bool]
@@ -338,8 +349,11 @@ def fused_layers(
         synchronise=any(norm.synchronises for norm in norms),
         mixed=autocasts_to_bfloat16(),
     )
-    for norm, (mean, var) in zip(norms, out.statistics.flatten(0, 1), strict=True):
-        norm.observe(mean, var)
+    rows = [x.size(0), e.size(0)] * len(layers)
+    moments = out.statistics.flatten(0, 1)  # [2L, 2, d]
+    for norm, number, (mean, var) in zip(norms, rows, moments, strict=True):
+        if number:  # no rows have no moments
+            norm.observe(mean, var)
     return out.x, out.e
 
 

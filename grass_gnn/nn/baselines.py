@@ -93,14 +93,14 @@ class Baseline(nn.Module):
         super().__init__()
         self.config = config
         name, dim = config.model.architecture, config.model.dim
-        encoding = make_encoding(config.encoding)
+        self.encoding = make_encoding(config.encoding)
         if name not in LAYERS:
             raise ValueError(f"baseline must be one of {', '.join(LAYERS)}, not {name!r}")
         self.node_features = FeatureEmbedding(config.input.nodes, dim, edges=False)
         self.edge_features = FeatureEmbedding(config.input.edges, dim, edges=True)
         self.node_encoding, self.edge_encoding = (
             EncodingEmbedding(columns, dim) if columns else None
-            for columns in (encoding.node_columns, encoding.pair_columns)
+            for columns in (self.encoding.node_columns, self.encoding.pair_columns)
         )
         depth = config.model.layers
         self.layers = nn.ModuleList(LAYERS[name](dim) for _ in range(depth))
@@ -132,10 +132,15 @@ class Baseline(nn.Module):
         x = self.node_features(batch.x, batch.node_graph.size(0))
         attributes = None if batch.edge_attr is None else batch.edge_attr[rows]
         e = self.edge_features(attributes, len(rows), batch.edge_kind[rows])
+        nodes, pairs = batch.node_encoding, batch.edge_encoding[rows]
+        if self.training:
+            nodes, pairs = self.encoding.random_signs(
+                nodes, pairs, edge_index, batch.node_graph, batch.num_graphs
+            )
         if self.node_encoding is not None:
-            x = x + self.node_encoding(batch.node_encoding)
+            x = x + self.node_encoding(nodes)
         if self.edge_encoding is not None:
-            e = e + self.edge_encoding(batch.edge_encoding[rows])
+            e = e + self.edge_encoding(pairs)
         for number, layer in enumerate(self.layers):
             update = layer(x, edge_index, e, batch.node_graph)
             x = x + F.relu(self.norms[number](update)) if len(self.norms) else update

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from grass_gnn.errors import GrassError
-from grass_gnn.ops.native import is_differentiated
+from grass_gnn.ops.native import in_transform, is_differentiated
 from grass_gnn.ops.norms import (
     Moments,
     common_moments,
@@ -36,7 +36,7 @@ from grass_gnn.ops.norms import (
 )
 from grass_gnn.ops.reference import EPSILON
 
-ZERO_DEVIATION = 1e-6  # a channel that varies less is constant up to rounding
+ZERO_DEVIATION = 1e-6  # a channel that varies less, relative to a mean above 1, is constant
 
 
 class Mode(Enum):
@@ -95,14 +95,13 @@ class AveragingNorm(Norm):
     Attributes:
         frozen: The averages are used, even in training, and never change again.
         synchronised: Training takes the moments over the rows of all processes.
-        known: Whether any batch was averaged. It mirrors ``num_batches > 0``, so that neither
-            ``.eval()`` nor a forward pass has to wait for a GPU. It is not a count, because
-            compiled code would then be compiled again for every batch.
     """
 
     mean: Tensor  # [d]
     var: Tensor  # [d]
     num_batches: Tensor  # []
+    _known = False
+    _seen: tuple[Tensor, int] | None = None
 
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
@@ -111,14 +110,38 @@ class AveragingNorm(Norm):
         self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
         self.frozen = False
         self.synchronised = False
-        self.known = False
+        self._set_known(False)
 
     def reset_parameters(self) -> None:
         """Discard all batches."""
         self.mean.zero_()
         self.var.fill_(1.0)
         self.num_batches.zero_()
-        self.known = False
+        self._set_known(False)
+
+    @property
+    def known(self) -> bool:
+        """Whether any batch was averaged.
+
+        It mirrors ``num_batches > 0``, so that neither ``.eval()`` nor a forward pass has to wait
+        for a GPU: the number is read only after something else has changed it, such as
+        :class:`torch.optim.swa_utils.AveragedModel`, which copies buffers. It is not a count,
+        because compiled code would then be compiled again for every batch.
+        """
+        seen, now = self._seen, self._stamp()
+        if now is not None and (seen is None or now[0] is not seen[0] or now[1] != seen[1]):
+            AveragingNorm.refresh(self)
+        return self._known
+
+    def _set_known(self, known: bool) -> None:
+        self._known, self._seen = known, self._stamp()
+
+    def _stamp(self) -> tuple[Tensor, int] | None:
+        """``num_batches``, and how often it was changed; ``None`` where PyTorch does not tell."""
+        number = self.num_batches
+        if torch.compiler.is_compiling() or in_transform() or number.is_inference():
+            return None
+        return number, number._version
 
     def freeze(self) -> None:
         """Use the averages from now on, and never change them."""
@@ -126,7 +149,7 @@ class AveragingNorm(Norm):
 
     def refresh(self) -> None:
         """Update ``known`` after ``num_batches`` was set from outside."""
-        self.known = self.num_batches.device.type != "meta" and bool(self.num_batches > 0)
+        self._set_known(self.num_batches.device.type != "meta" and bool(self.num_batches > 0))
 
     @property
     def is_collecting(self) -> bool:
@@ -158,7 +181,8 @@ class AveragingNorm(Norm):
         if mode is Mode.STORED:
             return self.mean, self.var
         mean, var = common_moments(v) if self.synchronises else moments(v)
-        if mode is Mode.COLLECTING:
+        # No rows have no moments, unless other processes have some.
+        if mode is Mode.COLLECTING and (v.size(0) or self.synchronises):
             self._average(mean, var)
         return mean, var
 
@@ -171,7 +195,7 @@ class AveragingNorm(Norm):
             # Assigned for the first batch: 1 + (var − 1) would lose a small variance in float32.
             updated = average + (new - average) / self.num_batches
             average.copy_(torch.where(first, new.to(average.dtype), updated))
-        self.known = True
+        self._set_known(True)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
@@ -241,7 +265,9 @@ class InputNorm(AveragingNorm):
     def forward(self, v: Tensor) -> Tensor:
         """Normalise rows [M, d]."""
         mean, var = self.statistics(v)
-        constant = var.detach().sqrt() < ZERO_DEVIATION
+        # The mean of many equal values is rounded, which must not look like a deviation.
+        size = mean.detach().abs().clamp(min=1.0)
+        constant = var.detach().sqrt() < ZERO_DEVIATION * size
         # Keep zero out of the square root, where its gradient is infinite.
         scale = torch.where(constant, 0.0, 1.0 / torch.where(constant, 1.0, var).sqrt())
         centred = v - mean

@@ -56,9 +56,12 @@ def normalise_by_graph(v: Tensor, row_graph: Tensor, num_graphs: int) -> Tensor:
 
 def graph_mean(v: Tensor, row_graph: Tensor, num_graphs: int) -> Tensor:
     """Mean over the rows of each graph [M, d] → [B, d]."""
-    total = v.new_zeros(num_graphs, v.size(1)).index_add(0, row_graph, v)
-    count = v.new_zeros(num_graphs).index_add(0, row_graph, v.new_ones(v.size(0)))
-    return total / count.clamp(min=1).unsqueeze(1)
+    # In bfloat16, 256 + 1 is 256: sums need float32, and counts are integers.
+    terms = v.to(torch.promote_types(v.dtype, torch.float32))
+    total = terms.new_zeros(num_graphs, v.size(1)).index_add(0, row_graph, terms)
+    ones = torch.ones_like(row_graph, dtype=torch.int64)
+    count = ones.new_zeros(num_graphs).index_add(0, row_graph, ones)
+    return (total / count.clamp(min=1).unsqueeze(1)).to(v.dtype)
 
 
 class Moments:

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from grass_gnn.errors import GrassError
 from grass_gnn.validation import (
     check_choice,
     check_graph,
@@ -139,9 +140,10 @@ def _draw_until_simple(graph_ptr: Tensor, r: int, seeds: Tensor, max_trials: int
     impossible = (2 * permutations > sizes - 1) & (permutations > 0)
     if bool(impossible.any()):
         place = int(impossible.nonzero()[0])
-        raise ValueError(
-            f"Graph {place} has {int(sizes[place])} nodes, but a simple graph in which each has "
-            f"{2 * int(permutations[place])} neighbours needs more: lower r or change the variant."
+        raise GrassError(
+            f"A graph has {int(sizes[place])} nodes, but a simple graph in which each has "
+            f"{2 * int(permutations[place])} neighbours needs more: lower r (rewiring.degree) or "
+            "change the variant (rewiring.variant)."
         )
     pending = torch.arange(sizes.numel(), device=sizes.device)  # graphs that are not simple yet
     found = []
@@ -162,10 +164,10 @@ def _draw_until_simple(graph_ptr: Tensor, r: int, seeds: Tensor, max_trials: int
         if pending.numel() == 0:
             pairs = torch.cat(found, dim=1)
             return pairs[:, torch.argsort(pairs[0], stable=True)]
-    raise ValueError(
+    raise GrassError(
         f"No simple graph found for {pending.numel()} of {sizes.numel()} graphs in {max_trials} "
-        f"trials with r = {r}; the probability falls as exp(-(r² + r/2)): lower r, raise "
-        "max_trials or change the variant."
+        f"trials with r = {r}; the probability falls as exp(-(r² + r/2)): lower r "
+        "(rewiring.degree), raise max_trials or change the variant (rewiring.variant)."
     )
 
 

@@ -29,7 +29,8 @@ When = Literal["always", "once", "graph"]
 class AddRandomRegularEdges(BaseTransform):
     """Superimpose a random regular graph, H = (V, E_G ⊔ E_R).
 
-    Added edges are appended to the input edges (in a batch, to those of their graph), and
+    Added edges are appended to the input edges (in a batch, to those of their graph if the edges
+    are grouped by graph), and
     ``data.added_edge_mask`` [E] marks them; they may be parallel to input edges. Their
     ``edge_attr`` is zero, and the encodings of edges that transforms such as ``AddRRWP`` have
     written (under any ``attr_name``) are extended to them. Other edge-level tensors, such as
@@ -161,8 +162,20 @@ def _encoding_names(data: Data) -> list[str]:
 
 
 def _put_in_batch(batch: Data, extended: dict[str, Tensor], graph_ptr: Tensor) -> None:
-    """Sort the edges by graph and update the slices, so that the batch can be split again."""
+    """Sort the edges by graph and update the slices, so that the batch can be split again.
+
+    If the present edges are not grouped by graph, sorting would take them away from tensors such
+    as ``edge_weight``. They keep their order instead, and the batch cannot be split.
+    """
     graph = torch.repeat_interleave(graph_ptr.diff())[extended["edge_index"][0]]  # [E]
+    present = graph[~extended["added_edge_mask"]]
+    if bool((present.diff() < 0).any()):
+        for key, value in extended.items():
+            batch[key] = value
+        for name in ("_slice_dict", "_inc_dict"):  # they count edges in front of added ones
+            if hasattr(batch, name):
+                delattr(batch, name)
+        return
     order = torch.argsort(graph, stable=True)
     num_graphs = graph_ptr.numel() - 1
     ends = torch.bincount(graph, minlength=num_graphs).cumsum(0).cpu()  # [B]

@@ -148,11 +148,16 @@ class Task(ABC):
                 f"The target y has shape {list(y.shape)}, "
                 f"but the task expects {columns} for each {self.level}, of which there are {rows}."
             )
+        if y.dim() == 2 and y.size(0) != rows and rows > 1 and columns > 1:
+            raise DataError(
+                f"The target y has shape {list(y.shape)}, but the task expects a row for each "
+                f"{self.level}: [{rows}, {columns}]."
+            )
         y = y.reshape(rows, columns)
         known = ~torch.isnan(y) if self.config.missing else torch.ones_like(y, dtype=torch.bool)
         if not bool(torch.isfinite(y[known].float()).all()):
             raise DataError("The target y is not finite.")
-        if not bool(known.any()):
+        if rows and not bool(known.any()):  # a graph without edges has no targets of edges
             raise DataError("All values of the target y are missing.")
         if problem := self._problem(y, known):
             raise DataError(problem)
@@ -299,3 +304,13 @@ def known_targets(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor, T
         return prediction, target, torch.ones_like(target)
     prediction, target = torch.where(known, prediction, 0.0), torch.where(known, target, 0.0)
     return prediction, target, known.to(prediction.dtype)
+
+
+def mean_of(total: Tensor, count: Tensor) -> Tensor:
+    """Total [] divided by the number or weight [] of targets; 0 with zero gradients without any.
+
+    Nothing may count in a batch: its mask selects nothing, or all its nodes have the same class,
+    which then has no weight.
+    """
+    counts = count > 0
+    return torch.where(counts, total, 0.0) / torch.where(counts, count, 1.0)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from grass_gnn.tasks.base import AddUp, Cells, ProbabilityTask, alone, known_targets
+from grass_gnn.tasks.base import AddUp, Cells, ProbabilityTask, alone, known_targets, mean_of
 
 
 class Classification(ProbabilityTask):
@@ -87,7 +87,7 @@ class Classification(ProbabilityTask):
         total = F.cross_entropy(
             prediction, target, weight, label_smoothing=smoothing, reduction="sum"
         )
-        return total / add_up(count)
+        return mean_of(total, add_up(count))
 
     @staticmethod
     def activate(output: Tensor) -> Tensor:
@@ -109,8 +109,10 @@ class Classification(ProbabilityTask):
         target, classes = target.view(-1).long(), self.outputs
         if metric == "accuracy":
             return float(tm.multiclass_accuracy(prediction, target, classes, average="micro"))
-        if metric == "class-accuracy":  # the mean of per-class accuracies
-            return float(tm.multiclass_recall(prediction, target, classes, average="macro"))
+        if metric == "class-accuracy":  # the mean of the accuracies of classes that occur
+            recall = tm.multiclass_recall(prediction, target, classes, average="none")
+            occurs = torch.bincount(target, minlength=classes) > 0
+            return float((recall * occurs / occurs.sum()).sum())
         return float(tm.multiclass_f1_score(prediction, target, classes, average="macro"))
 
     @staticmethod
@@ -183,7 +185,7 @@ class Multilabel(ProbabilityTask):
             weight = weight * known_targets(label_weights(target, add_up), target)[0]
         smoothed = known_target * (1 - smoothing) + smoothing / 2
         total = F.binary_cross_entropy_with_logits(given, smoothed, weight, reduction="sum")
-        return total / count
+        return mean_of(total, count)
 
     @staticmethod
     def activate(output: Tensor) -> Tensor:

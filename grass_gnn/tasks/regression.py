@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from grass_gnn.config import TaskConfig
-from grass_gnn.tasks.base import AddUp, Task, alone, known_targets
+from grass_gnn.tasks.base import AddUp, Task, alone, known_targets, mean_of
 from grass_gnn.tasks.metrics import rank_correlation
 
 TAIL = (1.0, 5.0)
@@ -83,7 +83,7 @@ class Regression(Task):
             near, far = TAIL
             excess = ((prediction - target).abs() - near).clamp(0, far - near)
             total = total + excess.square().sum()
-        return total / add_up(weight.sum())
+        return mean_of(total, add_up(weight.sum()))
 
     @staticmethod
     def activate(output: Tensor) -> Tensor:

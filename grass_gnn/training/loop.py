@@ -240,6 +240,8 @@ class TrainingLoop:
         team, training = self.team, self.config.training
         last = self.batch_of_epoch + 1 == self.batches_per_epoch
         step_due = last or (self.batch_of_epoch + 1) % training.accumulate == 0
+        first = self.batch_of_epoch // training.accumulate * training.accumulate
+        together = min(training.accumulate, self.batches_per_epoch - first)  # batches of this step
 
         seed_step(self.seed, self.batches_done * team.size + team.rank, self.fabric.device)
         batch = move_batch(batch, self.fabric.device)
@@ -247,7 +249,7 @@ class TrainingLoop:
         with self.fabric.no_backward_sync(self._forward, enabled=not step_due):
             loss = self._loss(batch)
             # DDP averages the gradients of the processes; the loss of the batch is their sum.
-            self.fabric.backward(loss * team.size / training.accumulate)
+            self.fabric.backward(loss * team.size / together)
         numbers = [team.add_up(loss.detach())]
         if step_due:
             self.fabric.strategy.precision.unscale_gradients(self.optimizer)

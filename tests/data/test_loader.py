@@ -122,6 +122,15 @@ def test_rewiring_that_stays(packed, when: str) -> None:
     assert torch.equal(found[0], found[2]) == (when == "graph")
 
 
+def test_edges_of_a_graph_that_stay_also_stay_in_deterministic_predictions(packed) -> None:
+    config = CONFIG.override({"rewiring.when": "graph"})
+    trained = next(iter(GraphLoader(packed, config, 23, workers=0))).edge_index
+    deterministic = GraphLoader(packed, config, 23, workers=0, by_graph=True)
+    for epoch in (0, 3):
+        deterministic.set_epoch(epoch)
+        assert torch.equal(next(iter(deterministic)).edge_index, trained)
+
+
 def test_a_single_graph_is_encoded_once() -> None:
     config = CONFIG.override({"encoding.kind": "decomposed-rrwp"})
     graphs = [random_graph(7, 8, 20), random_graph(8, 8, 20)]

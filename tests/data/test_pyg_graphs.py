@@ -201,11 +201,13 @@ def test_encodings_of_other_settings_are_refused() -> None:
     graph = random_graph(0, 6, 9)
     for kind, transform in (
         ("decomposed-rrwp", AddDecomposedRRWP(4, m=3, directed="symmetrize")),
+        ("decomposed-rrwp", AddDecomposedRRWP(2, directed="alternating")),
         ("laplacian", AddLaplacianPE(3)),
     ):
         config = CONFIG.override({"encoding.kind": kind})
-        with pytest.raises(GrassError, match="different settings"):
-            batch_from_data(transform(graph.clone()), config)
+        for ready in (transform, Compose([transform, AddRandomRegularEdges(2)])):
+            with pytest.raises(GrassError, match="different settings"):
+                batch_from_data(ready(graph.clone()), config)
     rewired = AddRandomRegularEdges(2)(AddRRWP(5)(graph.clone()))
     with pytest.raises(GrassError, match="columns"):
         batch_from_data(rewired, CONFIG)

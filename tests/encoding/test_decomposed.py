@@ -121,6 +121,21 @@ def test_lanczos_misses_no_copy_of_a_multiple_eigenvalue() -> None:
         assert found.error == pytest.approx(exact[m], abs=1e-6)
 
 
+def test_a_light_directed_edge_next_to_heavy_ones_is_directed() -> None:
+    edge_index, weight = edges((0, 1), (1, 0), (2, 3)), torch.tensor([1e6, 1e6, 0.1])
+    with pytest.raises(ValueError, match='directed="symmetrize"'):
+        decompose(edge_index, 4, 4, weight)
+    # Written the other way round, it has the same symmetrised walks.
+    pair = torch.tensor([[2, 2], [2, 3]])
+    for edge in (edge_index, edges((0, 1), (1, 0), (3, 2))):
+        found = decompose(edge, 4, 4, weight, directed="symmetrize")
+        walks = decomposed_pairs(pair, found.vectors, found.values, 2)
+        torch.testing.assert_close(walks, torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    # Rounding in float32 does not make edges directed.
+    rounded = torch.tensor([1e6, 1e6 * (1 + 1e-7)])
+    assert decompose(edges((0, 1), (1, 0)), 2, 2, rounded).error == pytest.approx(0, abs=1e-6)
+
+
 @given(graphs(), st.integers(1, 5))
 def test_alternating_walks_of_directed_graphs(case: Case, k: int) -> None:
     n, pairs = case.num_nodes, all_pairs(case.num_nodes)

@@ -16,6 +16,7 @@ from grass_gnn import (
     GrassError,
 )
 from grass_gnn.data.batch import ADDED_EDGE, SELF_LOOP
+from grass_gnn.nn.model import make_model, prepare_batch
 from grass_gnn.nn.norm import collect_statistics
 from grass_gnn.testing import assert_permutation_equivariant, random_input
 
@@ -188,6 +189,18 @@ def test_signs_of_eigenvectors_are_drawn_in_training_alone():
     assert torch.equal(nodes.abs(), batch.node_encoding.abs())
     head, tail = batch.edge_index
     assert torch.equal(edges, torch.cat([nodes[head], nodes[tail]], dim=1))
+
+
+def test_baselines_see_random_signs_too():
+    chosen = config(encoding__kind="laplacian", model__architecture="gcn")
+    model = make_model(chosen)
+    batch = prepare_batch(batch_of(chosen), chosen, torch.device("cpu"))
+    outputs = {
+        mode: {tuple(model.train(mode)(batch).flatten().tolist()) for _ in range(10)}
+        for mode in (True, False)
+    }
+    assert len(outputs[True]) > 1
+    assert len(outputs[False]) == 1
 
 
 def test_attention_weights_of_a_node_add_up_to_one():

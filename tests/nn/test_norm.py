@@ -6,6 +6,8 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from torch.func import functional_call
+from torch.optim.swa_utils import AveragedModel
 
 from grass_gnn import GRASSConv
 from grass_gnn.api.fitting import default_settings
@@ -25,7 +27,7 @@ from grass_gnn.nn.norm import (
     make_norm,
     reset_statistics,
 )
-from grass_gnn.ops.norms import Moments
+from grass_gnn.ops.norms import Moments, graph_mean
 from grass_gnn.ops.reference import EPSILON
 
 ROWS = [17, 5, 40, 2]
@@ -129,6 +131,19 @@ def test_constant_channels_of_an_input_become_zero_also_up_to_rounding():
     assert torch.count_nonzero(norm.eval()(v)[:, :3]) == 0
 
 
+@pytest.mark.parametrize("value", [25.37, -77.7, 1000.1, 101325.0, 1e6 + 0.5])
+@pytest.mark.parametrize("rows", [7, 100, 997, 5000, 20011])
+def test_large_constants_of_an_input_become_zero(value, rows):
+    """Their mean is rounded, so they deviate from it, all in the same direction."""
+    v = torch.full((rows, 1), value)
+    norm = InputNorm(1)
+    assert torch.count_nonzero(norm(v)) == 0
+    # A slightly different value later is not dozens of standard deviations away.
+    assert torch.count_nonzero(norm.eval()(v * (1 + 1e-6))) == 0
+    varying = v + 1e-4 * abs(value) * torch.randn(rows, 1)
+    assert InputNorm(1)(varying).std() == pytest.approx(1, rel=1e-2)
+
+
 def test_one_row_does_not_divide_by_zero():
     v = torch.randn(1, 4)
     assert torch.count_nonzero(BatchNorm(4)(v, one_graph(v), 1)) == 0
@@ -146,6 +161,14 @@ def test_norms_by_graph_and_by_row():
         assert torch.allclose(GraphLayerNorm()(v, graph, 2)[rows], whole)
     row = (v - v.mean(1, keepdim=True)) / (v.var(1, correction=0, keepdim=True) + EPSILON).sqrt()
     assert torch.allclose(LayerNorm()(v, graph, 2), row)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_mean_of_many_rows_in_half_precision(dtype):
+    graph = torch.arange(10_000) % 2
+    v = torch.where(graph == 0, 1.5, 3.0).to(dtype).unsqueeze(1).expand(-1, 3)
+    mean = graph_mean(v, graph, 2)
+    assert mean.dtype == dtype and mean.tolist() == [[1.5] * 3, [3.0] * 3]
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e-6, 1.0])
@@ -215,6 +238,46 @@ def test_switching_modes_never_reads_a_tensor(kind, monkeypatch):
     for name in ("__bool__", "item", "__int__", "__float__"):
         monkeypatch.setattr(torch.Tensor, name, read)
     assert norm.train().eval().train().eval().mode is Mode.BATCH
+
+
+@pytest.mark.parametrize("kind", [BatchNorm, InputNorm])
+def test_statistics_that_are_copied_into_a_norm_are_used(kind, batches):
+    """As by ``AveragedModel``, which copies buffers in place, and ``functional_call``."""
+    norm, v = kind(4), batches[0]
+    inputs = (v,) if kind is InputNorm else (v, one_graph(v), 1)
+    average, other = AveragedModel(norm), kind(4).eval()
+    with collect_statistics(norm):
+        norm.train(kind is InputNorm)(*inputs)
+    average.update_parameters(norm)
+    assert average.eval().module.mode is Mode.STORED
+    inputs = (batches[1], *inputs[1:-2], *((one_graph(batches[1]), 1) if inputs[1:] else ()))
+    expected = norm.eval()(*inputs)
+    assert torch.equal(average(*inputs), expected)
+    assert torch.equal(functional_call(other, norm.state_dict(), inputs), expected)
+    assert other.mode is Mode.BATCH
+    average.module.num_batches.zero_()
+    assert average.module.mode is Mode.BATCH
+
+
+@pytest.mark.parametrize("ops", ["native", "reference"])
+def test_batches_without_rows_are_not_averaged(ops, monkeypatch):
+    monkeypatch.setenv("GRASS_OPS", ops)
+    conv, x, e = GRASSConv(4), torch.randn(9, 4), torch.randn(20, 4)
+    edge_index = torch.randint(9, (2, 20))
+    with torch.no_grad(), collect_statistics(conv):
+        conv(x, edge_index[:, :0], e[:0])
+        assert (conv.node_norm.num_batches, conv.edge_norm.num_batches) == (1, 0)
+        conv(x, edge_index, e)
+        before = conv.edge_norm.mean.clone(), conv.edge_norm.var.clone()
+        conv(x, edge_index[:, :0], e[:0])
+    assert (conv.node_norm.num_batches, conv.edge_norm.num_batches) == (3, 1)
+    assert torch.equal(conv.edge_norm.mean, before[0])
+    assert torch.equal(conv.edge_norm.var, before[1])
+
+    inputs = InputNorm(4).train()
+    inputs(x)
+    inputs(x[:0])
+    assert inputs.num_batches == 1 and inputs.mean.isfinite().all()
 
 
 @pytest.mark.parametrize("kind", [BatchNorm, InputNorm])

@@ -124,6 +124,13 @@ def test_wrong_arguments_are_named():
         GRASSConv(8)(x, edge_index.float(), edge_attr)
     with pytest.raises(TypeError, match=r"of shape \[3\]"):
         GRASSConv(8)(x, torch.tensor([0, 1, 2]), edge_attr)
+    with pytest.raises(TypeError, match=r"needs x, a representation \[N, 8\] .*not a tuple"):
+        GRASSConv(8)((x, x), edge_index, edge_attr)
+    for place in (-1, 6):
+        edge_index[0, 3] = place
+        for weights in (False, True):
+            with pytest.raises(ValueError, match=rf"edge_index\[0, 3\] is {place}"):
+                GRASSConv(8)(x, edge_index, edge_attr, return_attention_weights=weights)
 
 
 def test_edge_indices_of_32_bits_give_the_same_result():
@@ -301,6 +308,28 @@ def test_attention_weights_come_with_their_edges(conv):
     with pytest.warns(DeprecationWarning, match="return_attention_weights"):
         *_, old = conv(x, edge_index, edge_attr, return_attention=True)
     assert torch.equal(old, alpha)
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "layer-graph", "instance", "none"])
+def test_a_batch_of_no_nodes(norm):
+    x, edge_index, edge_attr = conv_input()
+    conv, batch = GRASSConv(8, norm=norm), torch.empty(0, dtype=torch.int64)
+    nodes, edges = conv(x[:0], edge_index[:, :0], edge_attr[:0], batch=batch)
+    assert nodes.shape == edges.shape == (0, 8)
+
+
+@pytest.mark.parametrize("ops", ["native", "reference"])
+def test_outputs_may_be_changed_in_place(conv, ops, monkeypatch):
+    monkeypatch.setenv("GRASS_OPS", ops)
+    gradients = []
+    for inplace in (False, True):
+        x, edge_index, edge_attr = conv_input()
+        relu = torch.nn.ReLU(inplace=inplace)
+        x, edge_attr = (relu(v) for v in conv(x, edge_index, edge_attr))
+        loss = x.square().sum() + edge_attr.square().sum()
+        gradients.append(torch.autograd.grad(loss, list(conv.parameters())))
+    for one, other in zip(*gradients, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_precisions(conv):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
+from grass_gnn.errors import GrassError
 from grass_gnn.rewiring import complete_edges, random_edges, random_regular_edges, step_seeds
 from grass_gnn.rewiring.edges import _draw
 
@@ -187,9 +188,9 @@ def test_an_empty_batch() -> None:
 
 def test_simple_gives_up() -> None:
     ptr, seeds = equal_graphs(3, 50)
-    with pytest.raises(ValueError, match="No simple graph found for 3 of 3 graphs in 5 trials"):
+    with pytest.raises(GrassError, match="No simple graph found for 3 of 3 graphs in 5 trials"):
         random_regular_edges(ptr, 6, seeds, "simple", max_trials=5)
-    with pytest.raises(ValueError, match=r"Graph 0 has 4 nodes.*each has 4 neighbours"):
+    with pytest.raises(GrassError, match=r"A graph has 4 nodes.*each has 4 neighbours"):
         random_regular_edges(torch.tensor([0, 4]), 2, seeds[:1], "simple")
 
 

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import ks_2samp
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
-from torch_geometric.transforms import Compose
+from torch_geometric.transforms import AddSelfLoops, Compose
 
 from grass_gnn.encoding import (
     AddDecomposedRRWP,
@@ -190,6 +190,35 @@ def test_batch_made_by_hand() -> None:
     batch = AddRandomRegularEdges(2)(batch)
     graph = batch.batch[batch.edge_index]
     assert torch.equal(graph[0], graph[1]) and bool((graph[0].diff() >= 0).all())
+
+
+def weighted_edges(data: Data, kept: torch.Tensor) -> list[tuple[float, ...]]:
+    edges = data.edge_index[:, kept].tolist()
+    return sorted(zip(*edges, data.edge_weight.tolist(), strict=True))
+
+
+def test_weights_stay_with_their_edges_if_those_are_not_grouped_by_graph() -> None:
+    graphs = [
+        Data(edge_index=torch.randint(5, (2, 8)), edge_weight=torch.rand(8), num_nodes=5)
+        for _ in range(3)
+    ]
+    batch = Batch.from_data_list(graphs)
+    looped = AddSelfLoops(attr="edge_weight", fill_value=7.0)(batch.clone())
+    mixed = torch.randperm(batch.num_edges)
+    by_hand = Data(
+        edge_index=batch.edge_index[:, mixed],
+        edge_weight=batch.edge_weight[mixed],
+        batch=batch.batch,
+        num_nodes=15,
+    )
+    for data in (batch, looped, by_hand):
+        rewired = AddRandomRegularEdges(2)(data.clone())
+        assert bool(rewired.added_edge_mask.any())
+        before = weighted_edges(data, torch.ones(data.num_edges, dtype=torch.bool))
+        assert weighted_edges(rewired, ~rewired.added_edge_mask) == before
+    assert len(AddRandomRegularEdges(2)(batch.clone()).to_data_list()) == 3
+    with pytest.raises(RuntimeError):  # its slices would give wrong edges
+        AddRandomRegularEdges(2)(looped.clone()).to_data_list()
 
 
 def test_repr_and_bad_arguments() -> None:

@@ -33,6 +33,16 @@ def test_multiclass_metrics_equal_scikit_learn(random):
         assert task("classification", 5, metric).score(p, t) == pytest.approx(value, abs=1e-7)
 
 
+def test_class_accuracy_is_about_the_classes_that_occur(random):
+    """As in scikit-learn, a class without members has no accuracy, even if it is predicted."""
+    p = torch.rand(60, 4, generator=random)
+    t = torch.randint(3, (60,), generator=random)
+    assert bool((p.argmax(1) == 3).any())
+    expected = sk.recall_score(t, p.argmax(1), average="macro", labels=[0, 1, 2])
+    found = task("classification", 4, "class-accuracy").score(p, t)
+    assert found == pytest.approx(expected, abs=1e-7)
+
+
 def test_macro_f1_where_a_class_is_never_predicted_or_never_there(random):
     p = torch.rand(60, 4, generator=random)
     p[:, 3] = -1

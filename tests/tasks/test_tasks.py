@@ -93,6 +93,23 @@ def test_targets_of_another_size_or_value_are_refused(kind):
         assert task.stored_problem(torch.tensor([0, task.classes])) is not None
 
 
+def test_a_row_of_targets_per_target_is_not_taken_for_one_per_node():
+    task = make("regression", level="node")  # three targets
+    y = torch.randn(5, 3)
+    assert torch.equal(task.check_targets(y, 5), y)
+    assert torch.equal(task.check_targets(y.flatten(), 5), y)
+    with pytest.raises(DataError):
+        task.check_targets(y.t(), 5)
+    single = make("regression", level="node", outputs=1)
+    assert single.check_targets(y[None, :, 0], 5).shape == (5, 1)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_graph_without_edges_has_no_targets_of_edges(kind):
+    task = make(kind, level="edge")
+    assert task.check_targets(torch.zeros(0), 0).shape == task.target_shape(0)
+
+
 def test_some_targets_may_be_missing_where_the_settings_say_so():
     y = torch.tensor([1.0, torch.nan, 0.0])
     for kind in ("regression", "multilabel"):
@@ -135,6 +152,23 @@ def test_parts_of_a_batch_add_up_to_its_loss(kind, loss):
         answers = iter(sums)
         total += task.loss(prediction[rows], target[rows], 0.1, lambda _, a=answers: next(a))
     assert float(total) == pytest.approx(float(task.loss(prediction, target, 0.1)), rel=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "loss"), every_loss())
+def test_a_batch_in_which_nothing_counts_has_no_loss_and_no_gradient(kind, loss):
+    task = make(kind, loss=loss)
+    target = task.random_targets(6, torch.Generator().manual_seed(1))
+    batches = [target[:0]]  # a mask that selects nothing
+    if task.classes is None:
+        batches.append(torch.full_like(target, torch.nan))
+    elif loss == "weighted-cross-entropy":
+        batches.append(torch.zeros_like(target))  # the only class has no weight
+    for targets in batches:
+        prediction = torch.randn(len(targets), task.outputs, requires_grad=True)
+        for smoothing in (0.0, 0.1):
+            value = task.loss(prediction, targets, smoothing)
+            (gradient,) = torch.autograd.grad(value, prediction)
+            assert value.item() == 0 and not gradient.any()
 
 
 @pytest.mark.parametrize(("kind", "loss"), every_loss())

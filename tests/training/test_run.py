@@ -10,6 +10,7 @@ import torch
 from grass_gnn import GRASSConfig, GrassError, load_model
 from grass_gnn.data.packed.prepare import prepare
 from grass_gnn.testing import random_input
+from grass_gnn.training.loop import TrainingLoop
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import checkpoints, read_checkpoint
 from grass_gnn.training.run import train
@@ -207,6 +208,23 @@ def test_damaged_run_folders_name_the_file(reference):
         load_model(run.folder)
     with pytest.raises(GrassError, match="no trained model"):
         load_model(run.folder / "checkpoints")
+
+
+def test_a_shorter_last_step_has_the_mean_gradient_of_its_own_batches(tmp_path, monkeypatch):
+    largest = {1: [], 4: []}
+
+    def keep_weights(loop, batch, gradient):
+        largest[loop.config.training.accumulate].append(gradient)
+        loop._optimizer.zero_grad()
+
+    monkeypatch.setattr(TrainingLoop, "_step", keep_weights)
+    for accumulate in largest:
+        chosen = config(
+            training__epochs=1, training__accumulate=accumulate, model__edge_removal=0.0
+        )
+        train(chosen, prepared(chosen, tmp_path / "cache"), tmp_path / f"run{accumulate}")
+    assert (len(largest[1]), len(largest[4])) == (5, 2)
+    assert largest[4][-1] == pytest.approx(largest[1][-1], rel=1e-6)
 
 
 def test_gradient_accumulation_is_the_larger_batch(tmp_path):

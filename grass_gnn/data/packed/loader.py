@@ -134,10 +134,10 @@ class GraphLoader:
     def _seeds(self, graphs: InputGraphs, ids: Tensor) -> Tensor:
         """The seed for the rewiring of each graph [B]."""
         when = self.config.rewiring.when
+        if when == "graph":  # also if by_graph: the model was trained with these edges
+            return graph_seeds(graphs.edge_index, graphs.graph_ptr)
         if self.by_graph:
             return graph_seeds(graphs.edge_index, graphs.graph_ptr, seed=self.epoch)
-        if when == "graph":
-            return graph_seeds(graphs.edge_index, graphs.graph_ptr)
         return step_seeds(self.seed, 0, ids) if when == "once" else self._step_seeds(ids)
 
     def _made_ahead(self, batches: list[Tensor]) -> Iterator[GraphBatch]:
