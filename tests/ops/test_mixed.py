@@ -44,6 +44,17 @@ def test_no_edges():
     assert distance(found.grad_x, expected.grad_x) < 0.02
 
 
+@pytest.mark.parametrize("width", [32, 33])
+def test_a_channel_that_is_the_same_in_all_rows_becomes_zero(width):
+    """Its rounding must not look like a deviation, which a batch norm would multiply by 3,000."""
+    one_node = torch.zeros(2, 5, dtype=torch.int64)
+    problem = make_problem(width, layers=4, sizes=(1,), edge_index=one_node)
+    found, expected = run_native(problem, mixed=True), run_reference(problem)
+    assert not found.x.any()
+    for name in ("e", "grad_x", "grad_e", "grad_weights"):
+        assert distance(getattr(found, name), getattr(expected, name)) < 0.03, name
+
+
 @pytest.mark.parametrize("sizes", [MANY_GRAPHS, ONE_GRAPH])
 @pytest.mark.parametrize("width", [32, 33])
 @pytest.mark.usefixtures("three_threads")

@@ -132,8 +132,7 @@ class ForwardThread {
         const F residual = V::load(input + size_t(r) * d + v * w.lanes);
         const F update = V::load(projected + (size_t(r) * 3 + 2) * d + v * w.lanes);
         const F value = residual + update + V::load(bias + v * w.lanes);
-        w.store(next + size_t(order[r]) * w.width(), v, value);
-        return value;
+        return stored(w, next + size_t(order[r]) * w.width(), v, value);
       });
     });
   }
@@ -186,10 +185,17 @@ class ForwardThread {
         const F update = V::load(projected_ + size_t(r) * d + v * w_.lanes);
         const F residual = V::load(rows_ + size_t(r) * d + v * w_.lanes);
         const F value = residual + update + V::load(node_out_bias_ + v * w_.lanes);
-        w_.store(next + size_t(block.first + r) * w_.width(), v, value);
-        return value;
+        return stored(w_, next + size_t(block.first + r) * w_.width(), v, value);
       });
     });
+  }
+
+  // Stores part of a row and returns what the next layer will read. Moments of unrounded rows would
+  // make the rounding of a channel that is the same in all rows look like a large deviation.
+  template <class T>
+  static F stored(const Width<D>& w, T* row, int v, F value) {
+    w.store(row, v, value);
+    return is_mixed ? w.load(row, v) : value;
   }
 
   // From the moments of this layer's rows (kind 0: nodes, 1: edges) to the norm of the next layer's
