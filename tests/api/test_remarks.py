@@ -64,6 +64,38 @@ def test_classes_that_differ_in_capitals_are_the_same(tmp_path):
     assert "capitals" in " ".join(data.summary)
 
 
+def classes_of(tmp_path, cells):
+    path = write_csv(
+        tmp_path / "own.csv",
+        ["smiles", "y"],
+        [[s, cells[n % len(cells)]] for n, s in enumerate(SMILES)],
+    )
+    data = read_tables(path, TableSpec(("y",), task="classification"), workers=0)
+    assert not data.skipped and "capitals" not in " ".join(data.summary)
+    found = {int(g.y) for graphs in data.splits.values() for g in graphs}
+    assert found == set(range(len(data.schema.classes)))
+    return data.schema.classes
+
+
+def test_names_of_classes_that_look_like_numbers_stay_as_they_are(tmp_path):
+    enzymes = ["1A2", "2C9", "2D6", "2E1", "3A4"]
+    assert classes_of(tmp_path, enzymes[::-1]) == enzymes
+    assert classes_of(tmp_path, ["007", "07", "7", "x"]) == ["007", "07", "7", "x"]
+    assert classes_of(tmp_path, ["1_000", "1000", "5"]) == ["5", "1000", "1_000"]
+    # The same number is the same class: everywhere if all are numbers, else if it is plain.
+    assert classes_of(tmp_path, ["2e1", "20", "3.00", "3", "04"]) == ["3", "4", "20"]
+    assert classes_of(tmp_path, ["2.0", "2", "+2", "other", "1.5"]) == ["1.5", "2", "other"]
+
+
+def test_labels_may_be_written_as_decimal_numbers(tmp_path):
+    rows = [[s, f"{n % 2}.00", ("0.00", "1", "yes")[n % 3]] for n, s in enumerate(SMILES)]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "a", "b"], rows)
+    data = read_tables(path, TableSpec(("a", "b")), workers=0)
+    assert data.task.kind == "multilabel" and not data.skipped
+    found = torch.cat([g.y.view(1, 2) for graphs in data.splits.values() for g in graphs])
+    assert found.sum(0).tolist() == [30, 40]
+
+
 def test_tables_without_a_usable_row_say_why(tmp_path):
     path = tmp_path / "own.csv"
     for text, word in (("smiles,y\n", "no rows"), ("smiles,y\nC,1,2\nCC,2,3\n", "3 cells")):

@@ -26,7 +26,9 @@ from typing import Any, NamedTuple
 from grass_gnn.config import suggest
 from grass_gnn.errors import GrassError, first_line
 
-_NUMBER_AND_SPREAD = re.compile(r"[+-][\d.]+ ± [\d.]+.{0,20}")  # as in our own tables
+_HARMLESS = re.compile(  # signs alone, and numbers such as -1,5 or -5 % or -0.2 ± 0.1 (3 runs)
+    r"[+-]{1,2}|[+-]?\d[\d.,]*(?:[eE][+-]?\d+)?\s?%?|[+-][\d.]+ ± [\d.]+.{0,20}"
+)
 
 
 def guard(cell: str) -> str:
@@ -36,7 +38,7 @@ def guard(cell: str) -> str:
     after it would start a new row.
     """
     cell = cell.replace("\r\n", "\n").replace("\r", "\n")
-    if cell[:1] in "=+-@\t\n" and cell[:1] and not _NUMBER_AND_SPREAD.fullmatch(cell):
+    if cell[:1] in "=+-@\t\n" and cell[:1] and not _HARMLESS.fullmatch(cell):
         try:
             float(cell)
         except ValueError:

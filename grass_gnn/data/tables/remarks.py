@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from grass_gnn.data.tables.files import shorten
-from grass_gnn.data.tables.schema import class_name
 from grass_gnn.tasks import make_task
 
 if TYPE_CHECKING:
@@ -101,7 +100,9 @@ def _differ(values: Sequence[Sequence[float]]) -> bool:
 
 def _spellings(read: ReadRows, usable: Sequence[int]) -> list[str]:
     """Names of classes that differ only in capitals."""
-    names = dict.fromkeys(class_name(read.rows[number].targets[0]) for number in usable)
+    cells = dict.fromkeys(read.rows[number].targets[0].strip() for number in usable)
+    unknown = [cell for cell in cells if cell not in read.schema.classes]
+    names = dict.fromkeys(map(read.schema.normalized, unknown))
     others = [name for name in names if name not in read.schema.classes]
     if not others:
         return []
