@@ -174,13 +174,13 @@ def split_cells(text: str, delimiter: str) -> list[str] | None:
 
 
 _TEXT_TYPES = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
-_TEXT_ENDINGS = (".csv", ".tsv", ".txt")
+TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 OTHER_ENDINGS = (".xlsx", ".xlsm", ".sdf", ".sd", ".mol", ".smi", ".smiles", ".ism")
 TABLE_ENDINGS = (
-    *_TEXT_ENDINGS,
+    *TEXT_ENDINGS,
     *OTHER_ENDINGS,
     ".parquet",
-    *(f"{ending}.gz" for ending in (*_TEXT_ENDINGS, *OTHER_ENDINGS[2:])),
+    *(f"{ending}.gz" for ending in (*TEXT_ENDINGS, *OTHER_ENDINGS[2:])),
 )
 # Cells that mean "no value", in lower case.
 MISSING = {
@@ -270,6 +270,13 @@ class Table:
 def is_table(path: str | Path) -> bool:
     """Whether a file name is that of a table."""
     return str(path).lower().endswith(TABLE_ENDINGS)
+
+
+def table_name(path: str | Path) -> str:
+    """The name of a table's file without its ending, from which names of output files are made."""
+    name = Path(path).name
+    endings = [one for one in TABLE_ENDINGS if name.lower().endswith(one)]
+    return name[: -len(endings[0])] if endings and len(name) > len(endings[0]) else name
 
 
 def open_table(path: str | Path) -> Table:
