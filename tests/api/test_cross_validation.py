@@ -192,6 +192,12 @@ def test_scaffolds_are_in_one_fold_and_not_in_training_and_validation(tmp_path):
     assert not (tmp_path / "few").exists()
 
 
+def test_repeated_molecules_without_rings_are_in_one_fold():
+    groups = read_scaffolds(["CCO", "CCC", "OCC", "CCN", "C(O)C"], workers=1)
+    found = group_folds(groups, 2)
+    assert found[0] == found[2] == found[4] != found[1] == found[3]
+
+
 def test_bad_rows_are_left_out_and_others_keep_their_line(molecules, tmp_path, caplog):
     lines = molecules.read_text().splitlines()[:31]
     lines.insert(3, "x,C(,1,1,a")
