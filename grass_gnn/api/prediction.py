@@ -182,8 +182,8 @@ def _check_ending(target: Path) -> bool:
     if ending not in ("", *TEXT_ENDINGS):
         known = ", ".join(TEXT_ENDINGS)
         raise GrassError(
-            f"Predictions are written as text, to a file whose name ends in {known} (or in these "
-            f"and .gz), not in {ending}: {target}."
+            f"Predictions are written as CSV or TSV, to a file whose name ends in {known} (or in "
+            f"these and .gz), not in {ending}: {target}."
         )
     return name.endswith(".gz")
 

@@ -231,7 +231,8 @@ def show_results(results: dict[str, Any]) -> None:
     if baseline := results.get("baseline"):
         from grass_gnn.api.forest import describe_baseline
 
-        out.print(describe_baseline(baseline, results["test"]["metric"]))
+        if told := describe_baseline(baseline, results["test"]["metric"]):
+            out.print(told)
     if training := results.get("training"):
         epoch = training["epoch_seconds"]
         out.print(

@@ -6,6 +6,7 @@ import torch
 from small_tables import some_smiles, write_csv
 
 from grass_gnn import progress
+from grass_gnn.api.forest import describe_baseline
 from grass_gnn.cli.common import _gain
 from grass_gnn.config import TaskConfig
 from grass_gnn.data.tables.dataset import random_split, read_tables
@@ -123,6 +124,38 @@ def test_ranges_outliers_and_few_rows(tmp_path):
     assert "logarithm" not in plain and "identifier" not in plain
 
 
+def test_values_that_stand_for_a_gap_are_asked_about(tmp_path):
+    values = [-999 if n % 15 == 4 else n % 10 for n in range(60)]
+    assert "is -999 in 4 rows, far from all others: does it mean" in summary(tmp_path, values)
+    assert "far from" not in summary(tmp_path, [n % 10 - 5 for n in range(60)])
+
+
+def test_points_that_may_separate_thousands_are_asked_about(tmp_path):
+    values = [265, 191, "9.722", 25, "41.424", 82, "1.714", *range(100, 153)]
+    assert "such as 265, and all others" in summary(tmp_path, values)
+    for other in ("0.722", "9.72", "1000.722"):
+        assert "thousands" not in summary(tmp_path, [other, *values[1:]])
+
+
+def test_other_columns_tell_of_bounds_and_units(tmp_path):
+    def told(relations, units, header=("Standard Relation", "Standard Units"), task=None):
+        cells = zip(SMILES, [n % 7 + 0.5 for n in range(60)], relations, units, strict=True)
+        path = write_csv(tmp_path / "own.csv", ["smiles", "y", *header], cells)
+        return " ".join(read_tables(path, TableSpec(("y",), task=task), workers=0).summary)
+
+    relations, units = ["'='", "'>'", "'='"] * 20, ["nM"] * 59 + ["ug.mL-1"]
+    found = told(relations, units)
+    assert "20 rows have '>' in 'Standard Relation': their values are bounds." in found
+    assert "'nM' and 'ug.mL-1'" in found
+    plain = told(["=", "~", ""] * 20, ["nM", ""] * 30)
+    assert "bounds" not in plain and "unit" not in plain
+    names = told(["=", ">", "x"] * 20, units, ("relation", "community"))
+    assert "bounds" not in names and "unit?" not in names
+    standard = told(["mg", "g"] * 30, ["nM"] * 60, ("units", "standard_units"))
+    assert "unit?" not in standard
+    assert "bounds" not in told(relations, units, task="classification")
+
+
 def test_conflicting_duplicates_and_salts(tmp_path):
     smiles = ["CCO", "OCC", "CC", "CC", "[Na+].[Cl-]", *SMILES[:30]]
     found = summary(tmp_path, [1, 2, 3, 3, *(n % 7 for n in range(31))], smiles)
@@ -191,3 +224,24 @@ def test_logs_have_lines_with_an_estimate(monkeypatch, caplog):
     with caplog.at_level(logging.INFO, "grass_gnn.progress"), reporting():
         report_progress("Reading", 1, 2)
     assert caplog.records
+
+
+def test_a_target_may_have_commas_in_its_name(tmp_path):
+    rows = [[text, n] for n, text in enumerate(SMILES)]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "IC50, nM"], rows)
+    for targets in (("IC50", "nM"), ("IC50, nM",)):
+        data = read_tables(path, TableSpec(targets), workers=0)
+        assert data.schema.targets == ["IC50, nM"] and not data.skipped
+
+
+def test_the_column_that_is_neither_a_number_nor_a_label_is_named(tmp_path):
+    rows = [[text, ("yes", "no")[n % 2], f"text {n % 3}"] for n, text in enumerate(SMILES)]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "a", "b"], rows)
+    with pytest.raises(GrassError, match="'b' contains text"):
+        read_tables(path, TableSpec(("a", "b")), workers=0)
+
+
+def test_an_undefined_score_of_a_baseline_is_not_told():
+    found = {"model": "forest", "inputs": "counts", "rows": 5, "drawn_from": 5, "test": {}}
+    assert describe_baseline(found, "auc") == ""
+    assert "0.75" in describe_baseline(found | {"test": {"auc": 0.75}}, "auc")

@@ -427,9 +427,15 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
 def _parquet_cells(column: Any) -> list[str]:
     """The cells of a column as text; equal cells of a dictionary share their memory."""
     if not hasattr(column, "dictionary"):
-        return ["" if value is None else str(value) for value in column.to_pylist()]
-    words = ["" if word is None else str(word) for word in column.dictionary.to_pylist()]
+        return list(map(_parquet_text, column.to_pylist()))
+    words = list(map(_parquet_text, column.dictionary.to_pylist()))
     return ["" if place is None else words[place] for place in column.indices.to_pylist()]
+
+
+def _parquet_text(value: Any) -> str:
+    if isinstance(value, bytes):  # texts that were written as binary
+        return decode_text(value)
+    return "" if value is None else str(value)
 
 
 def parse_number(text: str) -> float:
