@@ -127,6 +127,21 @@ def test_dollar_signs_in_names_are_no_formulas(tmp_path):
     assert (tmp_path / "coverage.png").is_file()
 
 
+def test_the_std_of_members_is_not_called_one_over_rewirings(write_run):
+    folder = regression(write_run)
+    results = json.loads((folder / "results.json").read_text())
+    results["test"]["spread_correlation"] = 0.25
+    for members, title in (
+        ({}, "|error| and std over rewirings"),
+        ({"network": {"mae": 0.5}}, "|error| and std<"),
+    ):
+        results["test"] |= {"members": members} if members else {}
+        (folder / "results.json").write_text(json.dumps(results))
+        assert main(["report", str(folder)]) == 0
+        text = (folder / "report.html").read_text("utf-8")
+        assert title in text and text.count("|error| and std") == text.count(title)
+
+
 def test_the_default_is_in_the_run_folder(write_run):
     folder = regression(write_run)
     assert main(["report", str(folder)]) == 0

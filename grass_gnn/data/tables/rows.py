@@ -73,16 +73,17 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
     if not spec.targets:
         known = ", ".join(table.columns[:20])
         raise GrassError(f"Which column should be predicted? Use --target; columns: {known}.")
-    if twice := [name for name, count in Counter(spec.targets).items() if count > 1]:
+    targets = _find_targets(table, spec.targets)
+    if twice := [name for name, count in Counter(targets).items() if count > 1]:
         raise DataError(f"The target {twice[0]!r} is given twice (--target).")
     columns = [name for name in spec.descriptors if name != COMPUTED]
     computed = dict.fromkeys(descriptor_names(), math.nan) if COMPUTED in spec.descriptors else {}
-    leaking = [name for name in columns if name in spec.targets]
+    leaking = [name for name in columns if name in targets]
     if leaking:
         raise DataError(f"The target {leaking[0]!r} cannot also be a descriptor (--descriptors).")
     schema = TableSchema(
         smiles=find_smiles(table, spec.smiles),
-        targets=_find_targets(table, spec.targets),
+        targets=targets,
         features=spec.features,
         descriptors=columns,
     ).model_copy(update={"rdkit": computed})  # medians are known when the molecules are read
