@@ -14,6 +14,7 @@ from grass_gnn.data.tables.files import MISSING, shorten
 from grass_gnn.tasks import make_task
 
 if TYPE_CHECKING:
+    from grass_gnn.data.tables.files import Table
     from grass_gnn.data.tables.rows import ReadRows, TableRow
 
 _WIDE = 1000.0  # largest over smallest value, from which on a logarithm is suggested
@@ -41,8 +42,7 @@ def remarks(read: ReadRows, rows: Sequence[TableRow]) -> list[str]:
     targets = np.array([read.values[number][0] for number in usable], dtype=float)  # [M, targets]
     found = [*_conflicts(read, usable), *_fragments(read, usable)]
     numbers = make_task(read.task).cells == "numbers"
-    if numbers:
-        found += _other_columns(read)
+    found += read.told
     if make_task(read.task).cells == "classes":
         found += _spellings(read, usable)
     rare: dict[str, str] = {}  # labels with a rare value
@@ -148,18 +148,23 @@ def _points(name: str, cells: Sequence[str]) -> list[str]:
     ]
 
 
-def _other_columns(read: ReadRows) -> list[str]:
-    """What columns that are not used say about the values: that they are bounds, or their units."""
-    if read.table is None:
+def about_other_columns(table: Table, read: ReadRows) -> list[str]:
+    """What columns that are not used say about numbers: that they are bounds, or their units.
+
+    Args:
+        table: The main table.
+        read: Its rows, before those of further tables.
+    """
+    if make_task(read.task).cells != "numbers":
         return []
-    columns, schema = read.table.columns, read.schema
+    columns, schema = table.columns, read.schema
     used = {schema.smiles, *schema.targets, *schema.descriptors}
     relations = {place for place, name in enumerate(columns) if name not in used}
     units = {place for place in relations if _UNITS.search(columns[place].lower())}
     counts = {place: Counter[str]() for place in relations}
-    main = read.rows[0].file  # rows of further tables come after those of the main one
+    main = read.rows[0].file
     lines = {read.rows[n].line for n in read.usable if read.rows[n].file == main}
-    for row in read.table:
+    for row in table:
         for place in relations | units if row.line in lines else ():
             cell = row.cells[place].strip().strip("'\"").strip()
             if cell.lower() in MISSING:

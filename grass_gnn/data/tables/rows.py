@@ -6,7 +6,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from grass_gnn.data.tables.descriptors import choose_descriptors, descriptor_nam
 from grass_gnn.data.tables.files import Table, open_table, parse_number
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
+from grass_gnn.data.tables.remarks import about_other_columns
 from grass_gnn.data.tables.schema import (
     TableSchema,
     find_smiles,
@@ -53,7 +54,7 @@ class ReadRows:
     schema: TableSchema
     task: TaskConfig
     sentence: str  # the task, and why it was chosen
-    table: Table | None = None  # the main table, for remarks about its other columns
+    told: list[str] = field(default_factory=list)  # remarks about columns that are not used
 
     @property
     def usable(self) -> list[int]:
@@ -103,7 +104,8 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
     }
     task, classes, sentence = infer_task(cells, spec.task)
     schema = schema.model_copy(update={"classes": classes})
-    read = replace(_read(rows, schema, task, sentence, workers), table=table)
+    read = _read(rows, schema, task, sentence, workers)
+    read = replace(read, told=about_other_columns(table, read))
     _check_problems(read.rows, spec.bad_rows, Path(path))
     if computed:
         read = _with_chosen_descriptors(read)
