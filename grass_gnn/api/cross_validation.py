@@ -293,7 +293,7 @@ class FoldSplits:
         train, val = self.shares[:2]
         if self.scaffolds is not None:
             # Divide groups into parts, each of about the size of the validation set.
-            groups = [self.scaffolds[number] or str(number) for number in rest]
+            groups = [self.scaffolds[number] for number in rest]
             count = max(2, min(round((train + val) / val), len(set(groups))))
             part = group_folds(groups, count)
             drawn = ["val" if own == count - 1 else "train" for own in part]

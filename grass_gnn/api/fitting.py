@@ -293,8 +293,8 @@ def _forest(data: TableData, options: RunOptions, process: bool) -> FittedForest
     """The forest of a table, with a line about its score; a baseline needs no Gaussian process."""
     with reporting(options.progress):
         found = fit_forest(data, options.seed, None, process)
-    if found is not None:
-        logger.info(describe_baseline(found.baseline.to_dict(), data.task.metric))
+    if found and (told := describe_baseline(found.baseline.to_dict(), data.task.metric)):
+        logger.info(told)
     return found
 
 

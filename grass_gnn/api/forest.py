@@ -102,8 +102,10 @@ class FittedForest:
 
 
 def describe_baseline(found: dict[str, Any], metric: str) -> str:
-    """One sentence about a baseline in ``results.json``."""
+    """One sentence about a baseline in ``results.json``; empty if its score is undefined."""
     value = found["test"].get(metric, math.nan)
+    if math.isnan(value):
+        return ""
     drawn = f" of {found['drawn_from']:,}" if found["drawn_from"] > found["rows"] else ""
     return (
         f"Baseline: a {found['model']} on {found['inputs']} gets {METRICS[metric].title} "

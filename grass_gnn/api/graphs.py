@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from grass_gnn.api.graph_task import infer_input
 from grass_gnn.config import InputConfig
 from grass_gnn.data.benchmarks.raw import load_tensors_only
 from grass_gnn.data.tables.features import input_config
-from grass_gnn.data.tables.files import MISSING, Table, open_table, parse_number
+from grass_gnn.data.tables.files import MISSING, Row, Table, open_table, parse_number
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.schema import TableSchema, infer_task
@@ -62,6 +62,8 @@ def from_networkx(
     if edge_features:
         data.edge_attr = _numbers(attributes, edge_features, "edge")  # [E, columns]
     if target is not None:
+        if own and not any(target in values for values in own):
+            raise GrassError(f"No node has the attribute {target!r} (target).")
         _set_targets(data, [str(values.get(target, "")) for values in own])
     return data
 
@@ -76,7 +78,8 @@ def read_graph(
     """Read a graph from a table of nodes and a table of edges.
 
     The first column of ``nodes`` names the nodes, the first two columns of ``edges`` name the ends
-    of each edge. All other columns except the target are numeric features.
+    of each edge. All other columns except the target are numeric features. Undirected edges may be
+    listed in one direction or in both.
 
     Args:
         nodes: The table of nodes.
@@ -87,26 +90,43 @@ def read_graph(
     table, links = open_table(nodes), open_table(edges)
     if len(links.columns) < 2:
         raise GrassError(f"{links.path} has one column, but an edge needs two.")
+    if not links.columns[0]:  # its numbers would be taken for nodes
+        raise GrassError(
+            f"The first column of {links.path} has no name and looks like an index: the first two "
+            "columns must name the ends of each edge."
+        )
     where = None if target is None else table.place(target, "target")
     columns = [place for place in range(1, len(table.columns)) if place != where]
     place: dict[str, int] = {}
     x, labels = [], []
-    for row in table:
+    for row in _readable(table):
         if row.cells[0] in place:
             raise GrassError(f"{table.path}, line {row.line}: duplicate node {row.cells[0]!r}.")
         place[row.cells[0]] = len(place)
         x.append([_number(table, row.line, row.cells[column]) for column in columns])
         labels.append("" if where is None else row.cells[where])
     pairs, attributes = [], []
-    for row in links:
+    listed: dict[tuple[int, int], list[list[float]]] = {}  # features of edges from u to v
+    for row in _readable(links):
         for name in row.cells[:2]:
             if name not in place:
                 raise GrassError(f"{links.path}, line {row.line}: there is no node {name!r}.")
-        ends = [(place[row.cells[0]], place[row.cells[1]])]
-        if not directed and ends[0][0] != ends[0][1]:
-            ends.append((ends[0][1], ends[0][0]))
+        tail, head = place[row.cells[0]], place[row.cells[1]]
+        features = [_number(links, row.line, cell) for cell in row.cells[2:]]
+        ends = [(tail, head)]
+        if not directed and tail != head:
+            if (head, tail) in listed:  # the same edge from its other end
+                if features in listed[head, tail]:
+                    continue
+                raise GrassError(
+                    f"{links.path}, line {row.line}: the edge between {row.cells[0]!r} and "
+                    f"{row.cells[1]!r} is listed in both directions with different features: is "
+                    "the graph directed?"
+                )
+            listed.setdefault((tail, head), []).append(features)
+            ends.append((head, tail))
         pairs += ends
-        attributes += [[_number(links, row.line, cell) for cell in row.cells[2:]]] * len(ends)
+        attributes += [features] * len(ends)
     data = Data(
         edge_index=torch.tensor(pairs, dtype=torch.int64).view(-1, 2).t().contiguous(),
         num_nodes=len(place),
@@ -119,6 +139,20 @@ def read_graph(
         _set_targets(data, labels)
     data.node_names = list(place)
     return data
+
+
+def _readable(table: Table) -> Iterator[Row]:
+    """The rows of a table except blank lines.
+
+    Raises:
+        GrassError: A row cannot be used, such as one with too many cells.
+    """
+    for row in table:
+        if row.problem and not any(row.cells):
+            continue
+        if row.problem:
+            raise GrassError(f"{table.path}, line {row.line}: {row.problem}.")
+        yield row
 
 
 def is_graph_file(path: str | Path) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import torch
@@ -17,7 +20,7 @@ from torch import Tensor
 
 from grass_gnn.api.options import PredictOptions
 from grass_gnn.config import check_names, with_fields
-from grass_gnn.data.tables.files import OTHER_ENDINGS, Row, Table, guard, open_table
+from grass_gnn.data.tables.files import TEXT_ENDINGS, Row, Table, guard, open_table
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.rows import parse_descriptors
@@ -64,6 +67,11 @@ class RunningScore:
         self.stds.append(std)
         self.targets.append(torch.tensor(target))
 
+    @property
+    def rows(self) -> int:
+        """How many rows were added."""
+        return len(self.means)
+
     def result(self) -> dict[str, float]:
         """All metrics of the task, and the rank correlation of std and error (Spearman's ρ)."""
         if len(self.means) < 2:
@@ -89,6 +97,7 @@ class PredictionSummary:
     warned: int
     scores: dict[str, float]  # if the table contains the targets
     calibration: str = ""  # whether one was applied
+    scored: int = 0  # rows that the scores are of: those with a prediction and a readable target
 
 
 class RowSummary(NamedTuple):
@@ -116,14 +125,14 @@ def predict_table(
     Args:
         models: One trained model, or several to be averaged.
         source: The table of molecules.
-        target: The CSV (or TSV) file to write; it appears only when it is complete.
+        target: The CSV (or TSV) file to write, compressed if its name ends in ``.gz``; it appears
+            only when it is complete.
         options: Rewirings, column of SMILES, ….
         **fields: Further fields of :class:`PredictOptions`.
     """
     check_names(fields, PredictOptions)
     options = with_fields(options or PredictOptions(), fields)
-    if (ending := Path(target).suffix.lower()) in (".parquet", *OTHER_ENDINGS):
-        raise GrassError(f"Predictions are written as CSV or TSV, not as {ending[1:]}: {target}.")
+    compressed = _check_ending(Path(target))
     models = [models] if isinstance(models, TrainedModel) else models
     if options.device is not None:
         models = [model.to(options.device) for model in models]
@@ -148,7 +157,7 @@ def predict_table(
         write_whole(target) as temporary,
     ):
         delimiter = "\t" if ".tsv" in Path(target).name.lower() else ","
-        with temporary.open("w", newline="", encoding="utf-8") as file:
+        with _open_output(temporary, compressed) as file:
             writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
             writer.writerow([guard(name) for name in table.columns + ensemble.columns])
             for number, (chunk, found) in enumerate(read_chunks(table, column, pool)):
@@ -163,7 +172,29 @@ def predict_table(
                     score.add(row, answer.mean, answer.std)
                 rows += len(chunk)
                 report_progress("Predicting", rows, 0)
-    return PredictionSummary(rows, rows - failed, failed, warned, score.result(), note)
+    return PredictionSummary(rows, rows - failed, failed, warned, score.result(), note, score.rows)
+
+
+def _check_ending(target: Path) -> bool:
+    """Whether the file is to be compressed, according to its name; raises if it names no text."""
+    name = target.name.lower()
+    ending = Path(name.removesuffix(".gz")).suffix
+    if ending not in ("", *TEXT_ENDINGS):
+        known = ", ".join(TEXT_ENDINGS)
+        raise GrassError(
+            f"Predictions are written as CSV or TSV, to a file whose name ends in {known} (or in "
+            f"these and .gz), not in {ending}: {target}."
+        )
+    return name.endswith(".gz")
+
+
+@contextmanager
+def _open_output(path: Path, compressed: bool) -> Iterator[TextIO]:
+    """Open a text file to write; a compressed one contains neither its name nor the time."""
+    with path.open("wb") as raw:
+        packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if compressed else nullcontext(raw)
+        with packed as binary, TextIOWrapper(binary, encoding="utf-8", newline="") as file:
+            yield file
 
 
 def _note(ensemble: Ensemble, rewirings: int) -> str:

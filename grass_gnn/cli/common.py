@@ -128,8 +128,16 @@ def print_table(table: Table) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON."""
-    print(json.dumps(value, indent=2))
+    """Print JSON, in which undefined scores are null: it has no NaN."""
+    print(json.dumps(_without_nan(value), indent=2, allow_nan=False))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_config(name: str, settings: list[str], epochs: int | None = None) -> GRASSConfig:
@@ -223,7 +231,8 @@ def show_results(results: dict[str, Any]) -> None:
     if baseline := results.get("baseline"):
         from grass_gnn.api.forest import describe_baseline
 
-        out.print(describe_baseline(baseline, results["test"]["metric"]))
+        if told := describe_baseline(baseline, results["test"]["metric"]):
+            out.print(told)
     if training := results.get("training"):
         epoch = training["epoch_seconds"]
         out.print(
@@ -292,9 +301,10 @@ def _show_own_data(splits: dict[str, Any], baseline: dict[str, float]) -> None:
     print_table(table)
     for split, row in splits.items():
         if (found := row.get("spread_correlation")) is not None:
+            # The members differ too: their spread is part of the std.
+            std = "std" if "members" in row else "std over rewirings"
             out.print(
-                "Rank correlation of the absolute error and the std over rewirings on "
-                f"{split}: {found:.2f}."
+                f"Rank correlation of the absolute error and the {std} on {split}: {found:.2f}."
             )
 
 

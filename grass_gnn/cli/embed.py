@@ -36,9 +36,10 @@ def embed(
 ) -> None:
     """Write the embeddings of molecules or of their atoms."""
     from grass_gnn.api.embedding import embed_table
+    from grass_gnn.data.tables.files import table_name
     from grass_gnn.evaluation.trained import load_model
 
-    output = output or Path(f"{molecules.name.split('.')[0]}-embedded.npz")
+    output = output or Path(f"{table_name(molecules)}-embedded.npz")
     rows, failed = embed_table(
         load_model(run, options.device), molecules, output, options, level=level
     )

@@ -48,9 +48,10 @@ def explain(
     JSON files also have the attention of each edge.
     """
     from grass_gnn.api.explanation import explain_table
+    from grass_gnn.data.tables.files import table_name
     from grass_gnn.evaluation.trained import load_model
 
-    output = output or Path(f"{molecules.name.split('.')[0]}-explained")
+    output = output or Path(f"{table_name(molecules)}-explained")
     rows, failed = explain_table(
         load_model(run, options.device), molecules, output, options, show=show, limit=limit
     )

@@ -74,9 +74,10 @@ def finetune(
     learning rate; with --freeze, only the new head is trained.
     """
     from grass_gnn.api.finetuning import Pretrained, finetune_table
+    from grass_gnn.data.tables.files import table_name
     from grass_gnn.evaluation.trained import load_model
 
-    name = f"{molecules.name.split('.')[0]}-from-{run.resolve().name}"
+    name = f"{table_name(molecules)}-from-{run.resolve().name}"
     finished = finetune_table(
         Pretrained(load_model(run, "cpu"), freeze),
         molecules,

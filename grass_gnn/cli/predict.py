@@ -41,7 +41,8 @@ def predict(
         typer.Option(
             "--output",
             "-o",
-            help="CSV file to write; TABLE-predicted.csv by default.",
+            help="CSV or TSV file to write, compressed if it ends in .gz; TABLE-predicted.csv by "
+            "default.",
             metavar="FILE",
         ),
     ] = None,
@@ -53,10 +54,11 @@ def predict(
 ) -> None:
     """Predict a table of molecules: value, std and interval for each row, or an error message."""
     from grass_gnn.api.prediction import predict_table
+    from grass_gnn.data.tables.files import table_name
     from grass_gnn.tasks import format_score
     from grass_gnn.uncertainty.ensembles import load_models
 
-    output = output or Path(f"{molecules.name.split('.')[0]}-predicted.csv")
+    output = output or Path(f"{table_name(molecules)}-predicted.csv")
     models = load_models([run, *(ensemble or [])], options.device)
     summary = predict_table(
         models, molecules, output, replace(options, calibrated=not uncalibrated)
@@ -72,6 +74,8 @@ def predict(
     err.print(f"{counts} → {plain(str(output))}")
     if summary.calibration:
         err.print(f"{summary.calibration[0].upper()}{summary.calibration[1:]}.")
+    if summary.scores and summary.scored < summary.rows:
+        err.print(f"Scores of {summary.scored:,} of {summary.rows:,} rows:")
     for name, value in summary.scores.items():
         err.print(f"  {name} {format_score(value)}")
     if summary.scores:

@@ -118,7 +118,7 @@ def train(
     from grass_gnn.api.graph_task import GraphSpec
     from grass_gnn.api.graphs import is_graph_file, read_graphs
     from grass_gnn.data.packed.prepare import prepare_benchmark
-    from grass_gnn.data.tables.files import TABLE_ENDINGS, is_table
+    from grass_gnn.data.tables.files import TABLE_ENDINGS, is_table, table_name
     from grass_gnn.data.tables.spec import BUNDLED, find_table
     from grass_gnn.training.run import take_part
     from grass_gnn.training.start import train_from
@@ -141,7 +141,8 @@ def train(
         refuse(context, ["devices", "nodes"], "does not work with --folds.")
     if take_part(options.devices, options.nodes, options.device):
         return
-    folder = folder or Path("runs") / Path(source).name.split(".")[0]
+    name = table_name(source) if on_table else Path(source).name.removesuffix(".toml")
+    folder = folder or Path("runs") / (Path(source).stem if on_graphs else name)
     changes = parse_settings(settings or [], epochs)
     if on_table:
         spec = replace(table, forest=forest, baseline=baseline, from_scratch=from_scratch)

@@ -83,9 +83,10 @@ def tune(
     compared on the validation set; the test set is not used.
     """
     from grass_gnn.api.tuning import tune as tune_settings
+    from grass_gnn.data.tables.files import table_name
     from grass_gnn.data.tables.spec import find_table
 
-    folder = folder or Path("runs") / f"{Path(molecules).name.split('.')[0]}-tune"
+    folder = folder or Path("runs") / f"{table_name(molecules)}-tune"
     path, table = find_table(molecules, table)
     result = tune_settings(
         path,

@@ -210,7 +210,7 @@ def scores_table(report: RunReport) -> ReportTable:
                 put(f"{METRICS[metric].title}, {averaged}", split, score, interval)
         if scores.get("spread_correlation") is not None:
             put(
-                "Rank correlation of |error| and std over rewirings",
+                f"Rank correlation of |error| and std{'' if members else ' over rewirings'}",
                 split,
                 scores["spread_correlation"],
             )

@@ -109,6 +109,8 @@ def axes(draft: Drawing, *shape: int, **settings: Any) -> Any:
     for one in made.flat if hasattr(made, "flat") else [made]:
         one.grid(True, color=INK, alpha=0.13, linewidth=0.6)
         one.set_axisbelow(True)
+        for label in (one.xaxis.label, one.yaxis.label):  # names of targets may have dollar signs
+            label.set_parse_math(False)
     return made
 
 

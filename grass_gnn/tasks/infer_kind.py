@@ -40,7 +40,8 @@ def kind_of_columns(columns: Mapping[str, TargetColumn]) -> tuple[type[Task], st
     if len(columns) > 1:
         if all(column.is_label for column in columns.values()):
             return Multilabel, "they contain only 0 and 1"
-        for name, column in columns.items():
+        # Columns of yes and no are text too, but would be fine if the others were.
+        for name, column in sorted(columns.items(), key=lambda item: item[1].is_label):
             if not column.is_number:
                 raise DataError(
                     f"The target column {name!r} contains text: several targets must be "

@@ -28,6 +28,7 @@ _COLUMNS = 4
 _BEFORE, _AFTER = "#c2571a", "#1d6fa5"
 _STYLE: Any = {
     "font.size": 9.5,
+    "text.parse_math": False,  # names of targets may have dollar signs
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,

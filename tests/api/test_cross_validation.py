@@ -268,6 +268,12 @@ def test_rare_classes_are_in_the_validation_rows_of_all_folds(tmp_path):
     assert drawn != [(5, 10)] * 5 and all(count == 11 for _, count in drawn)
 
 
+def test_repeated_molecules_without_rings_are_in_one_fold():
+    groups = read_scaffolds(["CCO", "CCC", "OCC", "CCN", "C(O)C"], workers=1)
+    found = group_folds(groups, 2)
+    assert found[0] == found[2] == found[4] != found[1] == found[3]
+
+
 def test_bad_rows_are_left_out_and_others_keep_their_line(molecules, tmp_path, caplog):
     lines = molecules.read_text().splitlines()[:31]
     lines.insert(3, "x,C(,1,1,a")

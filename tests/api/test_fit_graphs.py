@@ -267,6 +267,49 @@ def test_a_pair_of_tables(tmp_path):
         read_graph(tmp_path / "nodes.csv", tmp_path / "edges.csv", "kind")
 
 
+def tables_of_a_graph(folder, nodes, edges):
+    (folder / "nodes.csv").write_text(nodes)
+    (folder / "edges.csv").write_text(edges)
+    return folder / "nodes.csv", folder / "edges.csv"
+
+
+def test_rows_with_too_many_cells_are_errors_and_blank_lines_are_skipped(tmp_path):
+    both = tables_of_a_graph(tmp_path, "id,size\na,1\n\nb,2\n", "from,to\n\na,b\n")
+    data = read_graph(*both)
+    assert data.node_names == ["a", "b"] and data.edge_index.tolist() == [[0, 1], [1, 0]]
+    both = tables_of_a_graph(tmp_path, "id,size\na,1,5\nb,2\n", "from,to\na,b\n")
+    with pytest.raises(GrassError, match=r"nodes\.csv, line 2: the row has 3 cells"):
+        read_graph(*both)
+    both = tables_of_a_graph(tmp_path, "id,size\na,1\nb,2\n", "from,to\na,b\nb,a,7\n")
+    with pytest.raises(GrassError, match=r"edges\.csv, line 3: the row has 3 cells"):
+        read_graph(*both)
+
+
+def test_edge_tables_with_an_index_are_refused(tmp_path):
+    both = tables_of_a_graph(tmp_path, "id\n0\n1\n2\n", ",from,to\n0,1,2\n1,2,0\n")
+    with pytest.raises(GrassError, match="looks like an index"):
+        read_graph(*both)
+
+
+def test_undirected_edges_may_be_listed_in_both_directions(tmp_path):
+    nodes = "id\na\nb\nc\n"
+    once = read_graph(*tables_of_a_graph(tmp_path, nodes, "from,to,w\na,b,1\nb,c,2\nc,c,3\n"))
+    twice = "from,to,w\na,b,1\nb,a,1\nb,c,2\nc,b,2.0\nc,c,3\n"
+    both = tables_of_a_graph(tmp_path, nodes, twice)
+    data = read_graph(*both)
+    assert torch.equal(data.edge_index, once.edge_index)
+    assert torch.equal(data.edge_attr, once.edge_attr)
+    assert read_graph(*both, directed=True).edge_index.size(1) == 5
+    both = tables_of_a_graph(tmp_path, nodes, "from,to,w\na,b,1\nb,a,2\n")
+    with pytest.raises(GrassError, match=r"edges\.csv, line 3: .*both directions"):
+        read_graph(*both)
+
+
+def test_networkx_graphs_without_the_target_are_refused():
+    with pytest.raises(GrassError, match="No node has the attribute 'wrong'"):
+        from_networkx(networkx.karate_club_graph(), target="wrong")
+
+
 def test_links_within_communities_are_distinguished_from_others(tmp_path):
     graph = networkx.stochastic_block_model([14, 14], [[0.7, 0.03], [0.03, 0.7]], seed=1)
     data = from_networkx(graph)

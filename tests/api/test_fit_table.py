@@ -141,6 +141,19 @@ def test_duplicates_across_splits_are_reported(tmp_path):
     )
 
 
+def test_files_of_one_name_are_told_apart_and_each_split_is_named_once(tmp_path):
+    smiles = some_smiles(20)
+    for folder, own in (("a", ["CCO", "OCC", "C(C)O", *smiles[:12]]), ("b", ["CCO", *smiles[12:]])):
+        (tmp_path / folder).mkdir()
+        rows = [[text, n] for n, text in enumerate(own)]
+        write_csv(tmp_path / folder / "mols.csv", ["smiles", "y"], rows)
+    main, test = tmp_path / "a" / "mols.csv", tmp_path / "b" / "mols.csv"
+    data = read_tables(main, TableSpec(["y"], test=test, split="scaffold"), workers=0)
+    assert {row.file for row in data.rows} == {str(main), str(test)}
+    (told,) = [sentence for sentence in data.summary if "more than one split" in sentence]
+    assert told.count("line") == 2 and f"line 2 of {test} (test)" in told
+
+
 def test_descriptors_reach_the_head(tmp_path):
     rows = [[s, n % 7, n % 7 + 0.5] for n, s in enumerate(some_smiles(60))]
     path = write_csv(tmp_path / "with.csv", ["smiles", "ph", "y"], rows)

@@ -57,6 +57,16 @@ def test_excel(tmp_path):
         open_table(tmp_path / "empty.xlsx")
 
 
+def test_texts_in_parquet_that_were_written_as_bytes(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    cells = arrow.array([b"CCO", None, "Äther".encode(), b"CCO"], arrow.binary())
+    columns = {"smiles": cells, "again": cells.dictionary_encode()}
+    parquet.write_table(arrow.table(columns), tmp_path / "own.parquet")
+    found = [row.cells for row in open_table(tmp_path / "own.parquet")]
+    assert found == [["CCO"] * 2, ["", ""], ["Äther"] * 2, ["CCO"] * 2]
+
+
 def test_hostile_workbooks_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "own.xlsx"
     path.write_bytes(b"no archive")

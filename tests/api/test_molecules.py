@@ -163,9 +163,28 @@ def test_reasons():
             parse(text)
 
 
+@pytest.mark.parametrize("features", ["ogb-cip", "ogb", "zinc"])
+def test_marks_that_the_graph_does_not_contain_are_no_part_of_the_identity(features):
+    reader = MoleculeReader(features, canonical_order=True, identity=True)
+    for plain, marked in (
+        ("CCO", "[CH3:7][13CH2:1][OH:2]"),
+        ("C[C@H](N)C(=O)O", "[15NH2][C@@H:4](C)C(=O)O"),
+        ("[2H]c1ccccc1", "[2H:2][13c]1ccccc1"),
+    ):
+        one, other = reader(plain), reader(marked)
+        assert one.canonical == other.canonical
+        assert one.x[:, 0].tolist() == other.x[:, 0].tolist()
+        assert one.edge_index.tolist() == other.edge_index.tolist()
+    # A centre only because of the isotope.
+    assert reader("CC(C)O").canonical == reader("[13CH3][C@H](C)O").canonical
+    assert reader("C").canonical != reader("[2H]C").canonical  # which has another atom
+
+
 def test_scaffolds_stay_together_and_random_splits_follow_their_seed():
-    assert read_scaffolds(["CCc1ccccc1O", "CCC"], workers=1) == ["c1ccccc1", ""]
+    assert read_scaffolds(["CCc1ccccc1O", "CCC", "C(C)O"], workers=1) == ["c1ccccc1", "CCC", "CCO"]
     names = ["a"] * 5 + ["b"] * 3 + ["c", "d", "", ""]
+    marked = ["CC[c:3]1[13cH]cccc1", "[CH3:1][CH2:2][OH:3]"]
+    assert read_scaffolds(marked, workers=1) == ["c1ccccc1", "CCO"]
     drawn = scaffold_split(names, (0.6, 0.2, 0.2))
     for name in "ab":
         assert len({split for split, own in zip(drawn, names, strict=True) if own == name}) == 1

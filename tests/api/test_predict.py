@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import json
 import math
 import shutil
 from types import SimpleNamespace
@@ -17,7 +18,9 @@ from grass_gnn.api import prediction
 from grass_gnn.api.fitting import fit_table
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
+from grass_gnn.cli.common import print_json
 from grass_gnn.config import TaskConfig
+from grass_gnn.data.tables.files import table_name
 from grass_gnn.data.tables.schema import TableSchema
 from grass_gnn.tasks import make_task
 from grass_gnn.uncertainty.ensembles import Ensemble, Spread
@@ -198,6 +201,42 @@ def test_targets_in_the_table_are_scored(run, molecules, tmp_path, capsys):
     assert main(["predict", str(run), str(molecules), "-o", output]) == 0
     error = capsys.readouterr().err
     assert "Predicted 80 of 80 rows" in error and "mae" in error and "correlation" in error
+
+
+def test_scores_of_some_rows_say_of_how_many(run, tmp_path, capsys):
+    cells = [["CCO", 3], ["CCCO", ""], ["CC", 2], ["CCC", "?"], ["CCCC", 4]]
+    path = write_csv(tmp_path / "in.csv", ["smiles", "size"], cells)
+    assert main(["predict", str(run), str(path), "-o", str(tmp_path / "out.csv")]) == 0
+    assert "Scores of 3 of 5 rows" in capsys.readouterr().err
+
+
+def test_undefined_scores_are_null_in_json(capsys):
+    print_json({"a": [math.nan, 1.5], "b": (math.inf, "NaN"), "c": {"d": None}})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
+        "a": [None, 1.5],
+        "b": [None, "NaN"],
+        "c": {"d": None},
+    }
+
+
+def test_names_of_output_files_say_what_is_in_them(run, tmp_path, monkeypatch):
+    path = write_csv(tmp_path / "new.v1.csv", ["smiles"], [["CCO"], ["CC"]])
+    model = load_model(run)
+    for name in ("out.csv", "out.csv.gz", "out.tsv.gz", "plain"):
+        predict_table(model, path, tmp_path / name, rewirings=1)
+    text = (tmp_path / "out.csv").read_bytes()
+    assert gzip.decompress((tmp_path / "out.csv.gz").read_bytes()) == text
+    assert gzip.decompress((tmp_path / "out.tsv.gz").read_bytes()).startswith(b"smiles\tsize_pred")
+    assert (tmp_path / "plain").read_bytes() == text
+    for name in ("out.xls", "out.ods.gz", "out.json", "out.parquet", "out.csv.zip"):
+        with pytest.raises(GrassError, match=r"in \.csv, \.tsv, \.txt"):
+            predict_table(model, path, tmp_path / name)
+        assert not (tmp_path / name).exists()
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", str(run), path.name]) == 0
+    assert (tmp_path / "new.v1-predicted.csv").is_file()
+    names = {"a.b.SDF.gz": "a.b", "x.csv": "x", ".csv": ".csv", "no.ending": "no.ending"}
+    assert {name: table_name(name) for name in names} == names
 
 
 def test_embeddings_of_molecules_and_atoms(run, molecules, tmp_path, capsys):

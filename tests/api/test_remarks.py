@@ -6,6 +6,7 @@ import torch
 from small_tables import some_smiles, write_csv
 
 from grass_gnn import progress
+from grass_gnn.api.forest import describe_baseline
 from grass_gnn.cli.common import _gain
 from grass_gnn.config import TaskConfig
 from grass_gnn.data.tables.dataset import random_split, read_tables
@@ -64,6 +65,38 @@ def test_classes_that_differ_in_capitals_are_the_same(tmp_path):
     assert "capitals" in " ".join(data.summary)
 
 
+def classes_of(tmp_path, cells):
+    path = write_csv(
+        tmp_path / "own.csv",
+        ["smiles", "y"],
+        [[s, cells[n % len(cells)]] for n, s in enumerate(SMILES)],
+    )
+    data = read_tables(path, TableSpec(("y",), task="classification"), workers=0)
+    assert not data.skipped and "capitals" not in " ".join(data.summary)
+    found = {int(g.y) for graphs in data.splits.values() for g in graphs}
+    assert found == set(range(len(data.schema.classes)))
+    return data.schema.classes
+
+
+def test_names_of_classes_that_look_like_numbers_stay_as_they_are(tmp_path):
+    enzymes = ["1A2", "2C9", "2D6", "2E1", "3A4"]
+    assert classes_of(tmp_path, enzymes[::-1]) == enzymes
+    assert classes_of(tmp_path, ["007", "07", "7", "x"]) == ["007", "07", "7", "x"]
+    assert classes_of(tmp_path, ["1_000", "1000", "5"]) == ["5", "1000", "1_000"]
+    # The same number is the same class: everywhere if all are numbers, else if it is plain.
+    assert classes_of(tmp_path, ["2e1", "20", "3.00", "3", "04"]) == ["3", "4", "20"]
+    assert classes_of(tmp_path, ["2.0", "2", "+2", "other", "1.5"]) == ["1.5", "2", "other"]
+
+
+def test_labels_may_be_written_as_decimal_numbers(tmp_path):
+    rows = [[s, f"{n % 2}.00", ("0.00", "1", "yes")[n % 3]] for n, s in enumerate(SMILES)]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "a", "b"], rows)
+    data = read_tables(path, TableSpec(("a", "b")), workers=0)
+    assert data.task.kind == "multilabel" and not data.skipped
+    found = torch.cat([g.y.view(1, 2) for graphs in data.splits.values() for g in graphs])
+    assert found.sum(0).tolist() == [30, 40]
+
+
 def test_tables_without_a_usable_row_say_why(tmp_path):
     path = tmp_path / "own.csv"
     for text, word in (("smiles,y\n", "no rows"), ("smiles,y\nC,1,2\nCC,2,3\n", "3 cells")):
@@ -89,6 +122,38 @@ def test_ranges_outliers_and_few_rows(tmp_path):
     assert "few" in summary(tmp_path, [1.5, 2.5, 0.1, -1], SMILES[:4])
     plain = summary(tmp_path, [n % 10 - 5 for n in range(60)], some_smiles(100))
     assert "logarithm" not in plain and "identifier" not in plain
+
+
+def test_values_that_stand_for_a_gap_are_asked_about(tmp_path):
+    values = [-999 if n % 15 == 4 else n % 10 for n in range(60)]
+    assert "is -999 in 4 rows, far from all others: does it mean" in summary(tmp_path, values)
+    assert "far from" not in summary(tmp_path, [n % 10 - 5 for n in range(60)])
+
+
+def test_points_that_may_separate_thousands_are_asked_about(tmp_path):
+    values = [265, 191, "9.722", 25, "41.424", 82, "1.714", *range(100, 153)]
+    assert "such as 265, and all others" in summary(tmp_path, values)
+    for other in ("0.722", "9.72", "1000.722"):
+        assert "thousands" not in summary(tmp_path, [other, *values[1:]])
+
+
+def test_other_columns_tell_of_bounds_and_units(tmp_path):
+    def told(relations, units, header=("Standard Relation", "Standard Units"), task=None):
+        cells = zip(SMILES, [n % 7 + 0.5 for n in range(60)], relations, units, strict=True)
+        path = write_csv(tmp_path / "own.csv", ["smiles", "y", *header], cells)
+        return " ".join(read_tables(path, TableSpec(("y",), task=task), workers=0).summary)
+
+    relations, units = ["'='", "'>'", "'='"] * 20, ["nM"] * 59 + ["ug.mL-1"]
+    found = told(relations, units)
+    assert "20 rows have '>' in 'Standard Relation': their values are bounds." in found
+    assert "'nM' and 'ug.mL-1'" in found
+    plain = told(["=", "~", ""] * 20, ["nM", ""] * 30)
+    assert "bounds" not in plain and "unit" not in plain
+    names = told(["=", ">", "x"] * 20, units, ("relation", "community"))
+    assert "bounds" not in names and "unit?" not in names
+    standard = told(["mg", "g"] * 30, ["nM"] * 60, ("units", "standard_units"))
+    assert "unit?" not in standard
+    assert "bounds" not in told(relations, units, task="classification")
 
 
 def test_conflicting_duplicates_and_salts(tmp_path):
@@ -159,3 +224,24 @@ def test_logs_have_lines_with_an_estimate(monkeypatch, caplog):
     with caplog.at_level(logging.INFO, "grass_gnn.progress"), reporting():
         report_progress("Reading", 1, 2)
     assert caplog.records
+
+
+def test_a_target_may_have_commas_in_its_name(tmp_path):
+    rows = [[text, n] for n, text in enumerate(SMILES)]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "IC50, nM"], rows)
+    for targets in (("IC50", "nM"), ("IC50, nM",)):
+        data = read_tables(path, TableSpec(targets), workers=0)
+        assert data.schema.targets == ["IC50, nM"] and not data.skipped
+
+
+def test_the_column_that_is_neither_a_number_nor_a_label_is_named(tmp_path):
+    rows = [[text, ("yes", "no")[n % 2], f"text {n % 3}"] for n, text in enumerate(SMILES)]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "a", "b"], rows)
+    with pytest.raises(GrassError, match="'b' contains text"):
+        read_tables(path, TableSpec(("a", "b")), workers=0)
+
+
+def test_an_undefined_score_of_a_baseline_is_not_told():
+    found = {"model": "forest", "inputs": "counts", "rows": 5, "drawn_from": 5, "test": {}}
+    assert describe_baseline(found, "auc") == ""
+    assert "0.75" in describe_baseline(found | {"test": {"auc": 0.75}}, "auc")

@@ -14,7 +14,7 @@ from rich.table import Table
 
 import grass_gnn
 from grass_gnn.cli import common, main
-from grass_gnn.cli.common import console
+from grass_gnn.cli.common import console, show_results
 from grass_gnn.cli.predict import predict
 from grass_gnn.data.tables.parsing import MAX_ATOMS
 
@@ -174,3 +174,12 @@ def test_star_import_needs_no_scikit_learn():
 
 def test_the_limit_of_atoms_is_the_readers():
     assert inspect.signature(predict).parameters["max_atoms"].default == MAX_ATOMS
+
+
+def test_the_std_of_members_is_not_called_one_over_rewirings(capsys):
+    row = {"metric": "mae", "mean": 1.0, "variance": 0.0, "averaged": {"4": 1.0}}
+    row |= {"metrics": {"mae": (1.0, (0.9, 1.1))}, "spread_correlation": 0.25}
+    show_results({"test": row})
+    assert "std over rewirings on test" in capsys.readouterr().out
+    show_results({"test": row | {"members": {"network": {"mae": 1.0}}}})
+    assert "the std on test" in capsys.readouterr().out

@@ -11,8 +11,10 @@ from grass_gnn import GRASSConfig, GrassError
 from grass_gnn.cli import main
 from grass_gnn.evaluation.predictions import SavedPredictions
 from grass_gnn.report.page import write_report
+from grass_gnn.report.run_figures import agreement_figure, residual_figure
 from grass_gnn.report.run_files import RunReport
 from grass_gnn.training.run import config_toml
+from grass_gnn.uncertainty.plot import draw_coverage
 
 SMILES = ["C" * size + "O" for size in range(1, 31)]
 TASKS = {
@@ -113,6 +115,31 @@ def test_the_report_is_about_the_run(write_run, tmp_path):
     assert "model.layers" in text and "<pre" not in text
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
+
+
+def test_dollar_signs_in_names_are_no_formulas(tmp_path):
+    numbers = np.linspace(0.0, 1.0, 30)
+    name = "$a^$"
+    made = residual_figure("x", name, "test", numbers, numbers + 0.1)
+    assert f"predicted {name}" in made.svg
+    assert f"true {name}" in agreement_figure("x", name, "test", numbers, numbers, numbers).svg
+    draw_coverage({name: numbers}, {name: numbers}, tmp_path / "coverage.png")
+    assert (tmp_path / "coverage.png").is_file()
+
+
+def test_the_std_of_members_is_not_called_one_over_rewirings(write_run):
+    folder = regression(write_run)
+    results = json.loads((folder / "results.json").read_text())
+    results["test"]["spread_correlation"] = 0.25
+    for members, title in (
+        ({}, "|error| and std over rewirings"),
+        ({"network": {"mae": 0.5}}, "|error| and std<"),
+    ):
+        results["test"] |= {"members": members} if members else {}
+        (folder / "results.json").write_text(json.dumps(results))
+        assert main(["report", str(folder)]) == 0
+        text = (folder / "report.html").read_text("utf-8")
+        assert title in text and text.count("|error| and std") == text.count(title)
 
 
 def test_the_default_is_in_the_run_folder(write_run):

@@ -50,7 +50,18 @@ def test_no_name_becomes_a_tag(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "cell", ["=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3", "\tx", "\r=1", "+\r=1"]
+    "cell",
+    [
+        "=1+1",
+        "@SUM(A1)",
+        "+cmd|' /C calc'!A0",
+        "-2+3",
+        "\tx",
+        "\r=1",
+        "+\r=1",
+        "-5%+1",
+        "--1",
+    ],
 )
 def test_no_cell_becomes_a_formula(cell: str, tmp_path: Path) -> None:
     assert guard(cell) == "'" + cell.replace("\r", "\n")
@@ -84,6 +95,23 @@ def test_names_from_untrusted_run_folders_are_not_formulas(
     assert header[:3] == ["smiles", "'=cmd", "'=y_pred"] and row[:2] == ["CCO", "'=1+1"]
 
 
-@pytest.mark.parametrize("cell", ["-3.25", "+1e5", "", "C=O", "-inf", "a@b", "-0.5 ± 0.1 (n = 3)"])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "-3.25",
+        "+1e5",
+        "",
+        "C=O",
+        "-inf",
+        "a@b",
+        "-0.5 ± 0.1 (n = 3)",
+        "-",
+        "--",
+        "+",
+        "-1,5",
+        "-5 %",
+        "-5%",
+    ],
+)
 def test_numbers_and_molecules_stay_as_they_are(cell: str) -> None:
     assert guard(cell) == cell

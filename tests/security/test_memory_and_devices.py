@@ -224,4 +224,4 @@ def test_parquet_cells_are_as_they_were(tmp_path):
     columns["b"] = [b"x", None, b"x"]
     pq.write_table(pa.table(columns), path)
     cells = [row.cells for row in open_table(path)]
-    assert cells == [["CCO", "1.5", "1", "b'x'"], ["", "", "2", ""], ["CCO", "2.0", "3", "b'x'"]]
+    assert cells == [["CCO", "1.5", "1", "x"], ["", "", "2", ""], ["CCO", "2.0", "3", "x"]]

@@ -178,7 +178,9 @@ def _summary(data: TableData, task: str) -> list[str]:
             sentences.append(f"  {row.file}, line {row.line}: {row.problem}")
     if data.shared:
         _, rows = data.shared[0]
-        places = " and ".join(f"line {row.line} of {row.file} ({row.split})" for row in rows[:3])
+        first = {row.split: row for row in reversed(rows)}  # of each split
+        shown = [row for row in rows if row is first[row.split]]
+        places = " and ".join(f"line {row.line} of {row.file} ({row.split})" for row in shown)
         count = len(data.shared)
         molecules = "molecules are" if count > 1 else "molecule is"
         sentences.append(f"{count:,} {molecules} in more than one split, for example {places}.")

@@ -26,7 +26,9 @@ from typing import Any, NamedTuple
 from grass_gnn.config import suggest
 from grass_gnn.errors import GrassError, first_line
 
-_NUMBER_AND_SPREAD = re.compile(r"[+-][\d.]+ ± [\d.]+.{0,20}")  # as in our own tables
+_HARMLESS = re.compile(  # signs alone, and numbers such as -1,5 or -5 % or -0.2 ± 0.1 (3 runs)
+    r"[+-]{1,2}|[+-]?\d[\d.,]*(?:[eE][+-]?\d+)?\s?%?|[+-][\d.]+ ± [\d.]+.{0,20}"
+)
 
 
 def guard(cell: str) -> str:
@@ -36,7 +38,7 @@ def guard(cell: str) -> str:
     after it would start a new row.
     """
     cell = cell.replace("\r\n", "\n").replace("\r", "\n")
-    if cell[:1] in "=+-@\t\n" and cell[:1] and not _NUMBER_AND_SPREAD.fullmatch(cell):
+    if cell[:1] in "=+-@\t\n" and cell[:1] and not _HARMLESS.fullmatch(cell):
         try:
             float(cell)
         except ValueError:
@@ -172,13 +174,13 @@ def split_cells(text: str, delimiter: str) -> list[str] | None:
 
 
 _TEXT_TYPES = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
-_TEXT_ENDINGS = (".csv", ".tsv", ".txt")
+TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 OTHER_ENDINGS = (".xlsx", ".xlsm", ".sdf", ".sd", ".mol", ".smi", ".smiles", ".ism")
 TABLE_ENDINGS = (
-    *_TEXT_ENDINGS,
+    *TEXT_ENDINGS,
     *OTHER_ENDINGS,
     ".parquet",
-    *(f"{ending}.gz" for ending in (*_TEXT_ENDINGS, *OTHER_ENDINGS[2:])),
+    *(f"{ending}.gz" for ending in (*TEXT_ENDINGS, *OTHER_ENDINGS[2:])),
 )
 # Cells that mean "no value", in lower case.
 MISSING = {
@@ -268,6 +270,13 @@ class Table:
 def is_table(path: str | Path) -> bool:
     """Whether a file name is that of a table."""
     return str(path).lower().endswith(TABLE_ENDINGS)
+
+
+def table_name(path: str | Path) -> str:
+    """The name of a table's file without its ending, from which names of output files are made."""
+    name = Path(path).name
+    endings = [one for one in TABLE_ENDINGS if name.lower().endswith(one)]
+    return name[: -len(endings[0])] if endings and len(name) > len(endings[0]) else name
 
 
 def open_table(path: str | Path) -> Table:
@@ -418,9 +427,15 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
 def _parquet_cells(column: Any) -> list[str]:
     """The cells of a column as text; equal cells of a dictionary share their memory."""
     if not hasattr(column, "dictionary"):
-        return ["" if value is None else str(value) for value in column.to_pylist()]
-    words = ["" if word is None else str(word) for word in column.dictionary.to_pylist()]
+        return list(map(_parquet_text, column.to_pylist()))
+    words = list(map(_parquet_text, column.dictionary.to_pylist()))
     return ["" if place is None else words[place] for place in column.indices.to_pylist()]
+
+
+def _parquet_text(value: Any) -> str:
+    if isinstance(value, bytes):  # texts that were written as binary
+        return decode_text(value)
+    return "" if value is None else str(value)
 
 
 def parse_number(text: str) -> float:

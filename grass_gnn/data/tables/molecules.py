@@ -20,7 +20,7 @@ from grass_gnn.data.tables.descriptors import (
     compute_descriptors,
     forest_columns,
 )
-from grass_gnn.data.tables.features import VOCABULARIES
+from grass_gnn.data.tables.features import VOCABULARIES, each_atom
 from grass_gnn.data.tables.parsing import (
     MAX_ATOMS,
     MAX_SMILES,
@@ -54,7 +54,7 @@ class Molecule(NamedTuple):
     edge_index: np.ndarray  # [2, 2 × bonds] both directions of each bond
     edge_attr: np.ndarray  # [2 × bonds, columns] uint8
     note: str  # atoms that were mapped to others; usually empty
-    canonical: str  # canonical SMILES, if requested
+    canonical: str  # canonical SMILES of what the graph contains, if requested
     fingerprint: np.ndarray  # Morgan bits [FINGERPRINT_BITS] uint8; [0] if not requested
     drawing: bytes = b""  # the RDKit molecule with 2D coordinates, if requested
     descriptors: np.ndarray = _NOTHING  # RDKit descriptors, NaN where undefined, if requested
@@ -124,7 +124,7 @@ class MoleculeReader:
         features: Vocabulary of atoms and bonds: ``"ogb-cip"``, ``"ogb"`` or ``"zinc"``.
         canonical_order: Number the atoms in RDKit's canonical order, so that all SMILES of a
             molecule give the same graph (except for the chirality of ``"ogb"``).
-        identity: Compute canonical SMILES.
+        identity: Compute canonical SMILES, without atom-map numbers and isotopes.
         fingerprints: Compute Morgan fingerprints and the composition.
         max_atoms: Reject larger molecules.
         drawings: Compute 2D coordinates.
@@ -169,14 +169,15 @@ class MoleculeReader:
         with rdBase.BlockLogs():
             if self.canonical_order:
                 mol = in_canonical_order(mol)
-            canonical = Chem.MolToSmiles(mol) if self.identity else ""
+            plain = _without_marks(mol) if self.identity or self.scaffolds else mol
+            canonical = Chem.MolToSmiles(plain) if self.identity else ""
             fingerprint = _morgan()(mol) if self.fingerprints else np.empty(0, np.uint8)
             composition = Composition.of(mol) if self.fingerprints else None
             x, ends, kinds, note = VOCABULARIES[self.features].number(mol)
             drawing = _with_coordinates(mol) if self.drawings else b""
             numbers = compute_descriptors(mol, self.descriptors)
             columns = _NOTHING if self.forest is None else forest_columns(mol, self.forest)
-            scaffold = _scaffold(mol) if self.scaffolds else ""
+            scaffold = _scaffold(plain) if self.scaffolds else ""
         if self.canonical_order:  # bonds too: the order of a sum changes its rounding
             bonds = sorted((min(e), max(e), kind) for e, kind in zip(ends, kinds, strict=True))
             ends, kinds = [bond[:2] for bond in bonds], [bond[2] for bond in bonds]
@@ -210,7 +211,30 @@ class MoleculeReader:
 
 def in_canonical_order(mol: Any) -> Any:
     """An RDKit molecule with its atoms in canonical order."""
-    return Chem.RenumberAtoms(mol, np.argsort(Chem.CanonicalRankAtoms(mol)).tolist())
+    ranks = Chem.CanonicalRankAtoms(_without_marks(mol))
+    return Chem.RenumberAtoms(mol, np.argsort(ranks).tolist())
+
+
+def _without_marks(mol: Any) -> Any:
+    """The molecule without atom-map numbers and isotopes, which no graph contains.
+
+    Isotopes of hydrogens stay: without them, they would not be atoms of their own.
+    """
+    marked = [
+        atom
+        for atom in each_atom(mol)
+        if atom.GetAtomMapNum() or (atom.GetIsotope() and atom.GetAtomicNum() != 1)
+    ]
+    if not marked:
+        return mol
+    mol = Chem.Mol(mol)
+    for place in [atom.GetIdx() for atom in marked]:
+        atom = mol.GetAtomWithIdx(place)
+        atom.SetAtomMapNum(0)
+        if atom.GetAtomicNum() != 1:
+            atom.SetIsotope(0)
+    Chem.AssignStereochemistry(mol, cleanIt=True, force=True)  # centres that were due to isotopes
+    return mol
 
 
 def _scaffold(mol: Any) -> str:

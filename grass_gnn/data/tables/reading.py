@@ -143,14 +143,15 @@ class ReadingPool(Generic[T_co]):
 
 
 def read_scaffolds(smiles: Sequence[str], workers: int | None = None) -> list[str]:
-    """Bemis–Murcko scaffolds as SMILES; empty for molecules without rings.
+    """Bemis–Murcko scaffolds as SMILES.
 
-    A molecule whose scaffold cannot be computed counts as a scaffold of its own.
+    A molecule without rings is a scaffold of its own, in the form of its canonical SMILES; so is
+    one whose scaffold cannot be computed, as it is written.
     """
-    with ReadingPool(MoleculeReader(scaffolds=True), workers) as pool:
+    with ReadingPool(MoleculeReader(scaffolds=True, identity=True), workers) as pool:
         found = pool.read(smiles)
         return [
-            text if isinstance(molecule, str) else molecule.scaffold
+            text if isinstance(molecule, str) else molecule.scaffold or molecule.canonical
             for text, molecule in zip(smiles, found, strict=True)
         ]
 

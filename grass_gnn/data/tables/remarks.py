@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from grass_gnn.data.tables.files import shorten
-from grass_gnn.data.tables.schema import class_name
+from grass_gnn.data.tables.files import MISSING, shorten
 from grass_gnn.tasks import make_task
 
 if TYPE_CHECKING:
+    from grass_gnn.data.tables.files import Table
     from grass_gnn.data.tables.rows import ReadRows, TableRow
 
 _WIDE = 1000.0  # largest over smallest value, from which on a logarithm is suggested
 _FAR = 15.0  # standard deviations of an outlier
 _FEW_VALUES = 10  # among which no outlier is looked for
 _FEW_ROWS = 50  # training rows
+_WITH_POINT = re.compile(r"[1-9]\d{0,2}\.\d{3}")  # 9.722 may be nine thousand
+_FEW_WITH_POINT = 3  # of which it is not suspected
+_UNITS = re.compile(r"units?(?![a-z])")  # in the name of a column
+_RELATIONS = {"=", "~", "≈", "<", ">", "<=", ">=", "≤", "≥", "<<", ">>"}
+_BOUNDS = _RELATIONS - {"=", "~", "≈"}
+_MOST_UNITS = 100  # that are counted, to bound the memory
 RARE = 0.1  # share of a class
 _SPLITS = {"train": "training", "val": "validation", "test": "test"}
 
@@ -34,6 +42,7 @@ def remarks(read: ReadRows, rows: Sequence[TableRow]) -> list[str]:
     targets = np.array([read.values[number][0] for number in usable], dtype=float)  # [M, targets]
     found = [*_conflicts(read, usable), *_fragments(read, usable)]
     numbers = make_task(read.task).cells == "numbers"
+    found += read.told
     if make_task(read.task).cells == "classes":
         found += _spellings(read, usable)
     rare: dict[str, str] = {}  # labels with a rare value
@@ -44,7 +53,9 @@ def remarks(read: ReadRows, rows: Sequence[TableRow]) -> list[str]:
         if not len(values):
             continue
         if numbers:
-            found += _numbers(name, values, [rows[number] for number in places])
+            own = [rows[number] for number in places]
+            found += _points(name, [row.targets[place].strip() for row in own])
+            found += _numbers(name, values, own)
         else:
             splits = {
                 split: values[[rows[number].split == split for number in places]]
@@ -101,7 +112,9 @@ def _differ(values: Sequence[Sequence[float]]) -> bool:
 
 def _spellings(read: ReadRows, usable: Sequence[int]) -> list[str]:
     """Names of classes that differ only in capitals."""
-    names = dict.fromkeys(class_name(read.rows[number].targets[0]) for number in usable)
+    cells = dict.fromkeys(read.rows[number].targets[0].strip() for number in usable)
+    unknown = [cell for cell in cells if cell not in read.schema.classes]
+    names = dict.fromkeys(map(read.schema.normalized, unknown))
     others = [name for name in names if name not in read.schema.classes]
     if not others:
         return []
@@ -122,6 +135,63 @@ def _fragments(read: ReadRows, usable: Sequence[int]) -> list[str]:
     ]
 
 
+def _points(name: str, cells: Sequence[str]) -> list[str]:
+    """Points that may separate thousands, as German spreadsheets write them."""
+    whole = [cell for cell in cells if cell.isdigit()]
+    others = [cell for cell in cells if not cell.isdigit()]
+    if not whole or len(others) < _FEW_WITH_POINT or not all(map(_WITH_POINT.fullmatch, others)):
+        return []
+    return [
+        f"The target {name!r} has whole numbers, such as {whole[0]}, and all others have three "
+        f"digits after the point, such as {others[0]}, which is read as a number below 1000: does "
+        "the point separate thousands?"
+    ]
+
+
+def about_other_columns(table: Table, read: ReadRows) -> list[str]:
+    """What columns that are not used say about numbers: that they are bounds, or their units.
+
+    Args:
+        table: The main table.
+        read: Its rows, before those of further tables.
+    """
+    if make_task(read.task).cells != "numbers":
+        return []
+    columns, schema = table.columns, read.schema
+    used = {schema.smiles, *schema.targets, *schema.descriptors}
+    relations = {place for place, name in enumerate(columns) if name not in used}
+    units = {place for place in relations if _UNITS.search(columns[place].lower())}
+    counts = {place: Counter[str]() for place in relations}
+    main = read.rows[0].file
+    lines = {read.rows[n].line for n in read.usable if read.rows[n].file == main}
+    for row in table:
+        for place in relations | units if row.line in lines else ():
+            cell = row.cells[place].strip().strip("'\"").strip()
+            if cell.lower() in MISSING:
+                continue
+            if cell not in _RELATIONS:
+                relations.discard(place)
+            if place in relations or len(counts[place]) < _MOST_UNITS:
+                counts[place][cell] += 1
+    found = []
+    for place in sorted(relations):
+        bounds = {sign: counts[place][sign] for sign in sorted(_BOUNDS & counts[place].keys())}
+        if bounds:
+            count, signs = sum(bounds.values()), " or ".join(map(repr, bounds))
+            verb = "row has" if count == 1 else "rows have"
+            found.append(
+                f"{count:,} {verb} {signs} in {columns[place]!r}: their values are bounds."
+            )
+    several = [place for place in sorted(units) if len(counts[place]) > 1]
+    if len(several) == len(units):  # else one of several columns has the standard unit
+        for place in several:
+            shown = " and ".join(shorten(unit) for unit, _ in counts[place].most_common(2))
+            found.append(
+                f"The column {columns[place]!r} contains {shown}: do all values have the same unit?"
+            )
+    return found
+
+
 def _numbers(name: str, values: np.ndarray, rows: Sequence[TableRow]) -> list[str]:
     found = []
     if len(values) > 20 and bool((np.diff(values) == 1).all()):
@@ -137,10 +207,15 @@ def _numbers(name: str, values: np.ndarray, rows: Sequence[TableRow]) -> list[st
         return found
     # Compared with the others: it would itself make their standard deviation large.
     worst = int(np.abs(values - np.median(values)).argmax())
-    others = np.delete(values, worst)
-    spread = float(others.std())
+    others = values[values != values[worst]]
+    spread = float(others.std()) if len(others) else 0.0
     far = abs(float(values[worst]) - float(others.mean())) / spread if spread > 0 else 0.0
-    if far > _FAR:
+    if far > _FAR and (count := len(values) - len(others)) > 1:
+        found.append(
+            f"The target {name!r} is {values[worst]:.6g} in {count:,} rows, far from all others: "
+            "does it mean 'missing'?"
+        )
+    elif far > _FAR:
         found.append(
             f"The target {name!r} is {values[worst]:.3g} in line {rows[worst].line}, {far:,.0f} "
             "standard deviations from the mean of the other rows: is that right?"

@@ -6,7 +6,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from grass_gnn.data.tables.descriptors import choose_descriptors, descriptor_nam
 from grass_gnn.data.tables.files import Table, open_table, parse_number
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
+from grass_gnn.data.tables.remarks import about_other_columns
 from grass_gnn.data.tables.schema import (
     TableSchema,
     find_smiles,
@@ -53,6 +54,7 @@ class ReadRows:
     schema: TableSchema
     task: TaskConfig
     sentence: str  # the task, and why it was chosen
+    told: list[str] = field(default_factory=list)  # remarks about columns that are not used
 
     @property
     def usable(self) -> list[int]:
@@ -72,23 +74,28 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
     if not spec.targets:
         known = ", ".join(table.columns[:20])
         raise GrassError(f"Which column should be predicted? Use --target; columns: {known}.")
-    if twice := [name for name, count in Counter(spec.targets).items() if count > 1]:
+    targets = _find_targets(table, spec.targets)
+    if twice := [name for name, count in Counter(targets).items() if count > 1]:
         raise DataError(f"The target {twice[0]!r} is given twice (--target).")
     columns = [name for name in spec.descriptors if name != COMPUTED]
     computed = dict.fromkeys(descriptor_names(), math.nan) if COMPUTED in spec.descriptors else {}
-    leaking = [name for name in columns if name in spec.targets]
+    leaking = [name for name in columns if name in targets]
     if leaking:
         raise DataError(f"The target {leaking[0]!r} cannot also be a descriptor (--descriptors).")
     schema = TableSchema(
         smiles=find_smiles(table, spec.smiles),
-        targets=list(spec.targets),
+        targets=targets,
         features=spec.features,
         descriptors=columns,
     ).model_copy(update={"rdkit": computed})  # medians are known when the molecules are read
-    rows = _cells(table, schema, spec.split_column, None)
-    for file, split in ((spec.val, "val"), (spec.test, "test")):
-        if file is not None:
-            rows += _cells(open_table(file), schema, None, split)
+    tables: list[tuple[Table, str | None, str | None]] = [(table, spec.split_column, None)]
+    further = ((spec.val, "val"), (spec.test, "test"))
+    tables += [(open_table(file), None, split) for file, split in further if file is not None]
+    names = [one.path.name for one, _, _ in tables]
+    rows: list[TableRow] = []
+    for one, column, split in tables:  # files of the same name are told apart by their folders
+        name = one.path.name if names.count(one.path.name) == 1 else str(one.path)
+        rows += _cells(one, schema, column, split, name)
     if all(row.problem for row in rows):
         _check_problems(rows, spec.bad_rows, Path(path))
     cells = {
@@ -98,11 +105,21 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
     task, classes, sentence = infer_task(cells, spec.task)
     schema = schema.model_copy(update={"classes": classes})
     read = _read(rows, schema, task, sentence, workers)
+    read = replace(read, told=about_other_columns(table, read))
     _check_problems(read.rows, spec.bad_rows, Path(path))
     if computed:
         read = _with_chosen_descriptors(read)
     _warn_of_constants(read)
     return read
+
+
+def _find_targets(table: Table, names: Sequence[str]) -> list[str]:
+    """The target columns; a name with commas, such as "IC50, nM", was split by the command line."""
+    if not all(name in table.columns for name in names):
+        for column in table.columns:
+            if [part.strip() for part in column.split(",")] == list(names):
+                return [column]
+    return list(names)
 
 
 def _warn_of_constants(read: ReadRows) -> None:
@@ -144,7 +161,8 @@ def read_known_rows(
         task: Its task.
         forest: Descriptors that its forest needs, if it has one.
     """
-    rows = _cells(open_table(path), schema, None, None)
+    table = open_table(path)
+    rows = _cells(table, schema, None, None, table.path.name)
     read = _read(rows, schema, task, "", None, forest)
     _check_problems(read.rows, "skip", Path(path))
     return read
@@ -160,7 +178,7 @@ def parse_descriptors(names: Sequence[str], cells: Sequence[str]) -> list[float]
 
 
 def _cells(
-    table: Table, schema: TableSchema, column: str | None, split: str | None
+    table: Table, schema: TableSchema, column: str | None, split: str | None, file: str
 ) -> list[TableRow]:
     smiles = place_molecules(table, schema, None)
     targets = [table.place(name, "--target") for name in schema.targets]
@@ -175,7 +193,7 @@ def _cells(
         cells = row.cells
         found.append(
             TableRow(
-                table.path.name,
+                file,
                 row.line,
                 cells[smiles],
                 [cells[place] for place in targets],

@@ -7,6 +7,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -37,8 +39,10 @@ _QUANTITY = re.compile(  # a bound, a number and a unit
     r"([<>=≤≥~≈]{0,2})\s*[-+\u2212]?\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?\s*([^\d\s.,].{0,20})?"
 )
 _LARGEST = 1e15  # target: sums of squares of larger ones would exceed single precision
-_YES = {"1", "1.0", "true", "yes"}
-_NO = {"0", "0.0", "false", "no"}
+_YES = {"1", "true", "yes"}
+_NO = {"0", "false", "no"}
+_WHOLE = re.compile(r"[+-]?(0|[1-9]\d*)(\.0*)?")  # but not 2E1 or 007, which are names
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
 
 logger = logging.getLogger(__name__)
 
@@ -102,17 +106,29 @@ class TableSchema(Section):
                 return _target_number(cell)
             if task.cells == "labels":
                 return _label(cell)
-            return float(self._class_number(class_name(cell)))
+            return float(self.classes.index(self.class_of(cell)))
         except ValueError as error:
             known = " or ".join(self.classes[:10])
             reason = f"{shorten(cell)} is not one of {known}" if self.classes else str(error)
             raise ValueError(f"in {name}, {reason}") from None
 
-    def _class_number(self, name: str) -> int:
-        """The place of a class, whose name may be written with other capitals."""
-        if name in self.classes:
-            return self.classes.index(name)
-        return [one.casefold() for one in self.classes].index(name.casefold())
+    def class_of(self, cell: str) -> str:
+        """The class in a cell, which may have other capitals or another form of the number.
+
+        Raises:
+            ValueError: It is none of the classes.
+        """
+        if (text := cell.strip()) in self.classes:
+            return text
+        name = self.normalized(cell).casefold()
+        for one in self.classes:
+            if one.casefold() == name:
+                return one
+        raise ValueError(f"{shorten(cell)} is not a class")
+
+    def normalized(self, cell: str) -> str:
+        """The name of the class in a cell, apart from its capitals."""
+        return class_name(cell, all(map(_is_number, self.classes)))
 
 
 def find_smiles(table: Table, name: str | None) -> str:
@@ -194,7 +210,9 @@ def infer_task(
         if len(facts) > 1:
             raise GrassError(f"A {found.name} task has one target column, not {len(facts)}.")
         (column,) = facts.values()
-        classes = sorted(column.distinct, key=_order)
+        classes = sorted(
+            column.distinct, key=partial(_order, all(map(_is_number, column.distinct)))
+        )
         ((name, cells),) = known.items()
         _check_quantities(name, cells, classes, kind is None)
         found.check_classes(classes)
@@ -246,12 +264,13 @@ def _target_column(cells: Sequence[str], inferred: bool) -> TargetColumn:
     is_number = _mostly_numbers(cells, numbers)
     used = numbers if inferred and is_number else cells
     spellings: dict[str, str] = {}  # the most frequent one of those that differ in capitals
-    for name, _ in Counter(map(class_name, used)).most_common():
+    numeric = len(used) == len(numbers)
+    for name, _ in Counter(class_name(cell, numeric) for cell in used).most_common():
         spellings.setdefault(name.casefold(), name)
     return TargetColumn(
         distinct=set(spellings.values()),
         is_number=is_number,
-        is_label=all(cell.lower() in _YES | _NO for cell in used),
+        is_label=all(_is_label(cell) for cell in used),
     )
 
 
@@ -259,9 +278,9 @@ def _mostly_numbers(cells: Sequence[str], numbers: Sequence[str]) -> bool:
     """Whether a column contains numbers, apart from a few invalid cells or a frequent remark."""
     if 2 * len(numbers) > len(cells):
         return True
-    distinct = {class_name(cell) for cell in numbers}
+    distinct = {class_name(cell, numeric=True) for cell in numbers}
     whole = all(name.lstrip("-").isdigit() for name in distinct)
-    remarks = {class_name(cell) for cell in cells} - distinct
+    remarks = {class_name(cell, numeric=True) for cell in cells} - distinct
     return not whole and len(distinct) > _FEW_CLASSES and len(distinct) > 2 * len(remarks)
 
 
@@ -282,30 +301,40 @@ def _target_number(cell: str) -> float:
 
 
 def _label(cell: str) -> float:
-    word = cell.strip().lower()
-    if word in _YES:
-        return 1.0
-    if word in _NO:
-        return 0.0
-    raise ValueError(f"{shorten(cell)} is neither 0 nor 1")
+    if not _is_label(cell):
+        raise ValueError(f"{shorten(cell)} is neither 0 nor 1")
+    return float(class_name(cell, numeric=True).lower() in _YES)
 
 
-def class_name(cell: str) -> str:
-    """The name of a class, the same however its number is written."""
+def _is_label(cell: str) -> bool:
+    return class_name(cell, numeric=True).lower() in _YES | _NO
+
+
+def class_name(cell: str, numeric: bool) -> str:
+    """The name of a class, the same however its number is written.
+
+    Args:
+        cell: The cell.
+        numeric: Whether all cells of the column are numbers. Else texts that merely look like
+            numbers, such as 2E1 besides 2C9 and 3A4, or 007, stay as they are.
+    """
     text = cell.strip()
+    if "_" in text or not (numeric or _WHOLE.fullmatch(text)):
+        return text
     try:
         number = float(text)
     except ValueError:
         return text
-    return str(int(number)) if number.is_integer() else text
+    # Larger numbers are not exact: different ones could become the same class.
+    return str(int(number)) if number.is_integer() and abs(number) < _LARGEST else text
 
 
-def _order(name: str) -> tuple[bool, float, str]:
-    """Sort key: numbers by value, then texts alphabetically."""
-    try:
-        return False, float(name), ""
-    except ValueError:
-        return True, 0.0, name
+def _order(numeric: bool, name: str) -> tuple[bool, float, str]:
+    """Sort key of a class: numbers by value, then texts alphabetically."""
+    if numeric or _DECIMAL.fullmatch(name):
+        with suppress(ValueError):
+            return False, float(name), name
+    return True, 0.0, name
 
 
 def _is_missing(cell: str) -> bool:
