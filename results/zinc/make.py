@@ -1,13 +1,13 @@
-"""ZINC in three stages, each of which starts from the weights of the one before.
+"""ZINC in four stages, each of which starts from the weights of the one before.
 
     python results/zinc/make.py --data FOLDER                                    # all stages
-    python results/zinc/make.py --data FOLDER --finished results/zinc/shallow    # the last two
     python results/zinc/make.py --data FOLDER --finished results/zinc/shallow results/zinc/deep
 
-The first is the preset zinc-cpu, the second zinc-cpu-deep, and the third trains the second for more
-epochs. Trains in --runs (an interrupted run is resumed), then writes scores, curves and weights
-next to this file, and what predictions need to grass_gnn/models/zinc: weights, card, calibration,
-and training molecules to compare others with.
+The first is the preset zinc-cpu, the second zinc-cpu-deep; the others train the second for more
+epochs, the last one with random Kekulé forms. --finished names the runs of the first stages, which
+are then not trained. Trains in --runs (an interrupted run is resumed), then writes scores, curves
+and weights next to this file, and what predictions need to grass_gnn/models/zinc: weights, card,
+calibration, and training molecules to compare others with.
 """
 
 from __future__ import annotations
@@ -70,13 +70,25 @@ STAGES = (
     Stage("49 layers", HERE / "deep", "zinc-cpu-deep", seed=1),
     Stage(
         "49 layers, trained further",
-        HERE,
+        HERE / "further",
         "zinc-cpu-deep",
         seed=2,
         settings={
             "training.epochs": 250,
             "training.hold": 0.1,
             "training.precision": "bf16-mixed",
+        },
+    ),
+    Stage(
+        "49 layers, random Kekulé forms",
+        HERE,
+        "zinc-cpu-deep",
+        seed=3,
+        settings={
+            "training.epochs": 320,
+            "training.hold": 0.2,
+            "training.precision": "bf16-mixed",
+            "training.kekule_forms": True,
         },
     ),
 )
