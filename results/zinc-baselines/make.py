@@ -252,12 +252,14 @@ def errors(path: Path) -> np.ndarray:
 
 def tables(records: list[dict[str, Any]]) -> str:
     """The final runs and the trials as Markdown."""
-    lines = [
-        "| model | layers | parameters | epochs | test MAE of each seed | mean | validation MAE "
-        "| GRASS has a lower test error by |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
     finals = dict(grouped(records, "final"))
+    lines = []
+    if finals:
+        lines += [
+            "| model | layers | parameters | epochs | test MAE of each seed | mean "
+            "| validation MAE | GRASS has a lower test error by |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
     for name, runs in finals.items():
         scored, val = [run["test"] for run in runs], [run["val"] for run in runs]
         lines.append(
@@ -266,8 +268,8 @@ def tables(records: list[dict[str, Any]]) -> str:
             f"| {statistics.fmean(scored):.4f} | {statistics.fmean(val):.4f} "
             f"| {advantage(finals['GRASS'], runs) if name != 'GRASS' else ''} |"
         )
+    lines += [""] if finals else []
     lines += [
-        "",
         "| model | layers | parameters | optimiser | learning rate | batch | epochs "
         "| minutes | validation MAE | errors counted up to 1 |",
         "|---|---|---|---|---|---|---|---|---|---|",
