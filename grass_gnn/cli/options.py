@@ -195,6 +195,14 @@ def settings_option(text: str, panel: str | None = None) -> Any:
 
 
 Run = Annotated[Path, typer.Argument(help=RUN_HELP, metavar="RUN")]
+RunOrFolds = Annotated[
+    Path,
+    typer.Argument(
+        help="Run folder, folder of a cross-validation, or the name of a model that comes with the "
+        "package.",
+        metavar="RUN",
+    ),
+]
 Molecules = Annotated[
     Path,
     typer.Argument(

@@ -10,7 +10,14 @@ import typer
 
 from grass_gnn.api.options import PredictOptions
 from grass_gnn.cli.common import err, examples, plain, print_json
-from grass_gnn.cli.options import Ensemble, Fields, Molecules, expand_options, option_fields
+from grass_gnn.cli.options import (
+    Ensemble,
+    Fields,
+    Molecules,
+    RunOrFolds,
+    expand_options,
+    option_fields,
+)
 
 EXAMPLES = examples(
     "grass-gnn predict zinc new.csv -o logp.csv",
@@ -24,14 +31,7 @@ EXAMPLES = examples(
 
 @expand_options
 def predict(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            help="Run folder, folder of a cross-validation, or the name of a model that comes "
-            "with the package.",
-            metavar="RUN",
-        ),
-    ],
+    run: RunOrFolds,
     molecules: Molecules,
     options: Annotated[
         PredictOptions, Fields(only=option_fields(PredictOptions, but=("calibrated",)))

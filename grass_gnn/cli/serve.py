@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from grass_gnn.cli.common import examples, out, plain, say
-from grass_gnn.cli.options import Device, Rewirings
+from grass_gnn.cli.options import Device, Rewirings, RunOrFolds
 from grass_gnn.errors import GrassError
 
 EXAMPLES = examples(
@@ -19,14 +19,7 @@ EXAMPLES = examples(
 
 
 def serve(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            help="Run folder, folder of a cross-validation, or the name of a model that comes "
-            "with the package.",
-            metavar="RUN",
-        ),
-    ],
+    run: RunOrFolds,
     host: Annotated[
         str, typer.Option(help="Address to listen on.", metavar="ADDRESS")
     ] = "127.0.0.1",
