@@ -264,9 +264,9 @@ def train_table(
             run = add_forest(run, forest, names)
         else:
             remove_forest(out)  # of an earlier training that this one resumes
-        if forest is not None and not spec.forest:
-            run.results["baseline"] = forest.baseline.to_dict()
-            write_json(out / "results.json", run.results)
+            if forest is not None:
+                run.results["baseline"] = forest.baseline.to_dict()
+                write_json(out / "results.json", run.results)
         return add_error_bars(run, names["test"], data.compositions["test"], options.progress)
 
 
