@@ -271,15 +271,16 @@ def tables(records: list[dict[str, Any]]) -> str:
     lines = []
     if finals:
         lines += [
-            "| model | layers | parameters | epochs | test MAE of each seed | mean "
-            "| validation MAE | GRASS has a lower test error by |",
-            "|---|---|---|---|---|---|---|---|",
+            "| model | layers | parameters | epochs | CPU minutes, with the evaluation "
+            "| test MAE of each seed | mean | validation MAE | GRASS has a lower test error by |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
     for name, runs in finals.items():
         scored, val = [run["test"] for run in runs], [run["val"] for run in runs]
+        minutes = ", ".join(f"{run['cpu_seconds'] / 60:.0f}" for run in runs)
         lines.append(
             f"| {name} | {runs[0]['settings']['model.layers']} | {runs[0]['parameters']:,} "
-            f"| {runs[0]['epochs']} | {', '.join(f'{one:.4f}' for one in scored)} "
+            f"| {runs[0]['epochs']} | {minutes} | {', '.join(f'{one:.4f}' for one in scored)} "
             f"| {statistics.fmean(scored):.4f} | {statistics.fmean(val):.4f} "
             f"| {advantage(finals['GRASS'], runs) if name != 'GRASS' else ''} |"
         )
