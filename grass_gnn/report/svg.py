@@ -114,6 +114,12 @@ def axes(draft: Drawing, *shape: int, **settings: Any) -> Any:
     return made
 
 
+def diagonal(ax: Any, limits: tuple[float, float] = (0.0, 1.0)) -> None:
+    """Make a panel square, and draw the line on which both axes agree."""
+    ax.plot(limits, limits, color=INK, alpha=0.55, linewidth=1, linestyle=(0, (4, 3)))
+    ax.set(aspect="equal", xlim=limits, ylim=limits)
+
+
 def _for_page(svg: str, name: str, text: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
