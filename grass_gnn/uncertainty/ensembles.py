@@ -67,6 +67,14 @@ def load_models(
     return [load_model(run, device) for folder in folders for run in run_folders(folder)]
 
 
+def molecule_schema(model: TrainedModel) -> TableSchema:
+    """The columns of the table that a model was trained on; raises if it was no table."""
+    schema = TableSchema.from_card(model.card)
+    if schema is None:
+        raise GrassError(f"The model in {model.folder} was not trained on molecules.")
+    return schema
+
+
 class Spread(NamedTuple):
     """Predictions of an ensemble and the two parts of their std, [M, outputs] each."""
 
@@ -129,13 +137,10 @@ class Ensemble:
         if not 0 < coverage < 1:
             raise GrassError(f"The coverage is between 0 and 1, not {coverage:g} (--coverage).")
         self.models, self.calibration, self.coverage = list(models), calibration, coverage
-        schemas = [TableSchema.from_card(model.card) for model in models]
-        if schemas[0] is None:
-            raise GrassError(f"The model in {models[0].folder} was not trained on molecules.")
-        self.schema = schemas[0]
-        self.task = make_task(models[0].config.task)
-        for model, schema in zip(models, schemas, strict=True):
-            if schema != self.schema or model.config.task.kind != self.task.name:
+        self.schema, self.task = molecule_schema(models[0]), make_task(models[0].config.task)
+        for model in models:
+            same = TableSchema.from_card(model.card) == self.schema
+            if not same or model.config.task.kind != self.task.name:
                 raise GrassError(
                     f"The model in {model.folder} has different columns or targets from the one in "
                     f"{models[0].folder}: an ensemble needs the same."
