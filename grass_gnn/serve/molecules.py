@@ -34,8 +34,9 @@ from grass_gnn.evaluation.pictures import (
     plain_molecule_svg,
 )
 from grass_gnn.evaluation.trained import TrainedModel
+from grass_gnn.report.svg import picture
 from grass_gnn.serve.limits import Limits, Refused
-from grass_gnn.serve.values import attention_caption, picture, show
+from grass_gnn.serve.values import attention_caption, show
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Ensemble
 
