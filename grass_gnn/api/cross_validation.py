@@ -111,7 +111,8 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
         mean[rows], std[rows] = torch.from_numpy(saved.mean), torch.from_numpy(saved.std)
         if saved.ends.shape == (len(rows), 2 * outputs):
             ends[rows] = torch.from_numpy(saved.ends).view(-1, outputs, 2)
-    target = torch.tensor([read.values[number][0] for number in numbers], dtype=torch.float64)
+    truth = [read.values[number].targets for number in numbers]
+    target = torch.tensor(truth, dtype=torch.float64)
     labels = task.as_targets(target)
     owner = torch.arange(len(numbers))
     finished = [read_json(out / run / "results.json") for run in runs]
@@ -272,7 +273,7 @@ class FoldSplits:
             drawn = group_folds(list(self.scaffolds.values()), count)
         else:
             classes = make_task(read.task).cells == "classes"
-            labels = [read.values[number][0][0] for number in usable] if classes else None
+            labels = [read.values[number].targets[0] for number in usable] if classes else None
             drawn = random_folds(len(usable), count, self.seed, labels)
             # Validation rows are drawn as those of a single run, so that they have rare classes.
             rare = stratified_by(read, usable, spec.split == "stratified")

@@ -135,7 +135,7 @@ def table_rows(models: Sequence[TrainedModel], path: str | Path) -> HeldOutRows:
     forest = ensemble.forest_descriptors
     read = read_known_rows(path, ensemble.schema, ensemble.task.config, forest)
     pairs = zip(read.molecules, read.values, strict=True)
-    usable = [(one, *values) for one, values in pairs if one is not None and values[0]]
+    usable = [(one, *values) for one, values in pairs if one is not None and values.targets]
     graphs = [molecule.checked(numbers) for molecule, _, numbers in usable]
     targets = torch.tensor([target for _, target, _ in usable])
     datasets = [pack_checked(graphs, model.config) for model in models]
@@ -178,10 +178,7 @@ def _unpack(dataset: PackedDataset, ids: Tensor) -> list[CheckedGraph]:
                 edge_index=graph.edge_index,
                 x=graph.x,
                 edge_attr=graph.edge_attr,
-                y=None,
-                weight=None,
                 descriptors=graph.descriptors,
-                masks={},
             )
         )
     return found

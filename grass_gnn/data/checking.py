@@ -129,10 +129,10 @@ class CheckedGraph(NamedTuple):
     edge_index: Tensor  # [2, E]
     x: Tensor | None  # [n, columns]
     edge_attr: Tensor | None  # [E, columns]
-    y: Tensor | None  # [rows] classes, or [rows, outputs]; a row per graph, node or edge
-    weight: Tensor | None  # [E]
-    descriptors: Tensor | None  # [B, columns]
-    masks: dict[str, Tensor]  # [rows] for each split, where nodes or edges are split
+    y: Tensor | None = None  # [rows] classes, or [rows, outputs]; a row per graph, node or edge
+    weight: Tensor | None = None  # [E]
+    descriptors: Tensor | None = None  # [B, columns]
+    masks: Mapping[str, Tensor] = MappingProxyType({})  # [rows] of each split of nodes or edges
 
 
 def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) -> CheckedGraph:

@@ -152,7 +152,7 @@ def stratified_by(read: ReadRows, rows: Sequence[int], asked: bool) -> list[floa
     """
     if make_task(read.task).cells != "classes" or not rows:
         return None
-    labels = [read.values[number][0][0] for number in rows]
+    labels = [read.values[number].targets[0] for number in rows]
     rarest = min(labels.count(label) for label in set(labels))
     return labels if asked or rarest < RARE * len(labels) else None
 
