@@ -28,7 +28,6 @@ from grass_gnn.data.tables.dataset import (
     random_split,
     stratified_by,
 )
-from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.reading import read_scaffolds
 from grass_gnn.data.tables.rows import ReadRows, read_rows
 from grass_gnn.data.tables.schema import TableSchema
@@ -152,18 +151,15 @@ def _write_predictions(
     """
     mean, std, ends = predicted
     ensemble = Ensemble([load_model(out / "fold-1", "cpu")])
-    header = ["file", "line", "fold", read.schema.smiles, *read.schema.targets, *ensemble.columns]
+    columns = [read.schema.smiles, *read.schema.targets, *ensemble.prediction_columns]
     rows = []
     for at, (number, fold) in enumerate(folds.items()):
         row = read.rows[number]
         given = [row.file, row.line, fold + 1, row.smiles, *row.targets]
         one = Spread(mean[at], std[at], std[at], std[at])
         known = None if ends[at].isnan().any() else (ends[at, :, 0], ends[at, :, 1])
-        cells = ensemble.success(one, math.nan, "", known)
-        rows.append([guard(str(cell)) for cell in given] + cells)
-    unused = len(("similarity", "warning", "error"))
-    text = csv_text([guard(name) for name in header[:-unused]], [row[:-unused] for row in rows])
-    write_text(out / PREDICTIONS, text)
+        rows.append(given + ensemble.prediction_cells(one, known))
+    write_text(out / PREDICTIONS, csv_text(["file", "line", "fold", *columns], rows))
 
 
 def _number(value: float) -> float | None:

@@ -351,6 +351,11 @@ class Ensemble:
     @property
     def columns(self) -> list[str]:
         """Names of the columns added to a table of predictions."""
+        return [*self.prediction_columns, "similarity", "warning", "error"]
+
+    @property
+    def prediction_columns(self) -> list[str]:
+        """Names of the columns of predictions, their standard deviations and intervals."""
         targets, classes = self.schema.targets, self.schema.classes
         names = self.task.answer_columns(targets)
         for value, spread in self.task.output_columns(targets, classes):
@@ -359,18 +364,16 @@ class Ensemble:
                 names += self.task.interval_columns(value)
             if len(self.models) > 1:
                 names += [f"{spread}_rewirings", f"{spread}_models"]
-        return [*names, "similarity", "warning", "error"]
+        return names
 
-    def success(
-        self,
-        one: Spread,
-        similarity: float,
-        warning: str,
-        ends: tuple[Tensor, Tensor] | None = None,
-    ) -> list[str]:
-        """The cells of a prediction; ``ends`` of its interval are computed if not given."""
+    def success(self, one: Spread, similarity: float, warning: str) -> list[str]:
+        """The cells of a row with a prediction [outputs]."""
+        shown = "" if math.isnan(similarity) else f"{similarity:.3f}"
+        return [*self.prediction_cells(one, self.interval(one)), shown, warning, ""]
+
+    def prediction_cells(self, one: Spread, ends: tuple[Tensor, Tensor] | None) -> list[str]:
+        """The cells of :attr:`prediction_columns`; ``ends`` are those of the interval, if any."""
         cells = self.task.answer_cells(one.mean, self.schema.classes)
-        ends = self.interval(one) if ends is None else ends
         for number, (mean, std, rewirings, models) in enumerate(
             zip(*(part.tolist() for part in one), strict=True)
         ):
@@ -381,8 +384,7 @@ class Ensemble:
                 cells += ["", ""] if ends is None else [shortest(float(e[number])) for e in ends]
             if len(self.models) > 1:
                 cells += [f"{rewirings:.4g}", f"{models:.4g}"]
-        shown = "" if math.isnan(similarity) else f"{similarity:.3f}"
-        return [*cells, shown, warning, ""]
+        return cells
 
     def failure(self, reason: str) -> list[str]:
         """The cells of a row without prediction."""
