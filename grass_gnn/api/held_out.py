@@ -69,7 +69,7 @@ def validation_rows(models: Sequence[TrainedModel]) -> HeldOutRows:
     if val.mask_name is not None:
         target = target[val.tensors[val.mask_name]]
     similarity = split_similarity(first, "val", len(val))
-    stacks = [load_stack(model, make_task(model.config.task)) for model in models]
+    stacks = [load_stack(model) for model in models]
     if not others:
         return HeldOutRows([val], target, similarity, [split_forest(stacks[0], "val", len(val))])
     Ensemble(models)  # raises unless all have the same task
@@ -241,7 +241,7 @@ def predict_held_out(
     rows = table_rows(models, data) if data is not None else validation_rows(models)
     predictions = []
     for model, dataset, forest in zip(models, rows.datasets, rows.forests, strict=True):
-        stack = load_stack(model, make_task(model.config.task))
+        stack = load_stack(model)
         network = model.predict_packed(dataset, rewirings, seed)
         predictions.append(with_forest(stack, network, forest))
         report_progress("Calibrating", len(predictions), len(models))
@@ -261,7 +261,7 @@ def predict_out_of_fold(
     parts, targets, nears = [], [], []
     for number, model in enumerate(models):
         test = find_data(model).test
-        stack = load_stack(model, make_task(model.config.task))
+        stack = load_stack(model)
         network = model.predict_packed(test, rewirings, seed)
         forest = split_forest(stack, "test", len(test))
         found = combine([with_forest(stack, network, forest)])

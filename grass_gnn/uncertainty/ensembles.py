@@ -156,7 +156,7 @@ class Ensemble:
     @cached_property
     def stacks(self) -> list[Stack | None]:
         """The forest that each model is averaged with, if it has one."""
-        return [load_stack(model, make_task(model.config.task)) for model in self.models]
+        return [load_stack(model) for model in self.models]
 
     @cached_property
     def forest_descriptors(self) -> tuple[str, ...] | None:
