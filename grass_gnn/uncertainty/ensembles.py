@@ -68,7 +68,7 @@ def load_models(
 
 
 def molecule_schema(model: TrainedModel) -> TableSchema:
-    """The columns of the table that a model was trained on; raises if it was no table."""
+    """The columns of the table of molecules that a model was trained on; raises without one."""
     schema = TableSchema.from_card(model.card)
     if schema is None:
         raise GrassError(f"The model in {model.folder} was not trained on molecules.")
