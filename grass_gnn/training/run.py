@@ -101,8 +101,8 @@ def train(
             remove_leftovers(folder)
             team.meet()
             weights = None if model is None or checkpoint else model.state_dict()
-            of = folder, config, data.folder, data.fingerprint.hash, options.seed, options.workers
-            team.share(Work(*of, checkpoint, weights))
+            run = folder, config, data.folder, data.fingerprint.hash, options.seed, options.workers
+            team.share(Work(*run, checkpoint, weights))
             model = model or build_model(config, data, options.seed)
             loop = _start(model, config, data, lock, options, team, checkpoint)
             start = (card or {}).get("start", {}).get("run")
