@@ -32,10 +32,7 @@ def find_device(device: str | torch.device | None = None) -> torch.device:
     try:
         found = torch.device(device)
         count = 1 if found.type == "cpu" else torch.get_device_module(found).device_count()
-    except (
-        RuntimeError,
-        AttributeError,
-    ):
+    except (RuntimeError, AttributeError):
         raise GrassError(f"There is no device {str(device)!r}: use cpu, cuda, cuda:1, …") from None
     if (found.index or 0) >= count:
         raise GrassError(

@@ -28,7 +28,6 @@ from grass_gnn.data.tables.dataset import (
     random_split,
     stratified_by,
 )
-from grass_gnn.data.tables.files import guard
 from grass_gnn.data.tables.reading import read_scaffolds
 from grass_gnn.data.tables.rows import ReadRows, read_rows
 from grass_gnn.data.tables.schema import TableSchema
@@ -111,7 +110,8 @@ def summarize(out: Path, read: ReadRows, folds: Mapping[int, int], count: int) -
         mean[rows], std[rows] = torch.from_numpy(saved.mean), torch.from_numpy(saved.std)
         if saved.ends.shape == (len(rows), 2 * outputs):
             ends[rows] = torch.from_numpy(saved.ends).view(-1, outputs, 2)
-    target = torch.tensor([read.values[number][0] for number in numbers], dtype=torch.float64)
+    truth = [read.values[number].targets for number in numbers]
+    target = torch.tensor(truth, dtype=torch.float64)
     labels = task.as_targets(target)
     owner = torch.arange(len(numbers))
     finished = [read_json(out / run / "results.json") for run in runs]
@@ -151,18 +151,15 @@ def _write_predictions(
     """
     mean, std, ends = predicted
     ensemble = Ensemble([load_model(out / "fold-1", "cpu")])
-    header = ["file", "line", "fold", read.schema.smiles, *read.schema.targets, *ensemble.columns]
+    columns = [read.schema.smiles, *read.schema.targets, *ensemble.prediction_columns]
     rows = []
     for at, (number, fold) in enumerate(folds.items()):
         row = read.rows[number]
         given = [row.file, row.line, fold + 1, row.smiles, *row.targets]
         one = Spread(mean[at], std[at], std[at], std[at])
         known = None if ends[at].isnan().any() else (ends[at, :, 0], ends[at, :, 1])
-        cells = ensemble.success(one, math.nan, "", known)
-        rows.append([guard(str(cell)) for cell in given] + cells)
-    unused = len(("similarity", "warning", "error"))
-    text = csv_text([guard(name) for name in header[:-unused]], [row[:-unused] for row in rows])
-    write_text(out / PREDICTIONS, text)
+        rows.append(given + ensemble.prediction_cells(one, known))
+    write_text(out / PREDICTIONS, csv_text(["file", "line", "fold", *columns], rows))
 
 
 def _number(value: float) -> float | None:
@@ -272,7 +269,7 @@ class FoldSplits:
             drawn = group_folds(list(self.scaffolds.values()), count)
         else:
             classes = make_task(read.task).cells == "classes"
-            labels = [read.values[number][0][0] for number in usable] if classes else None
+            labels = [read.values[number].targets[0] for number in usable] if classes else None
             drawn = random_folds(len(usable), count, self.seed, labels)
             # Validation rows are drawn as those of a single run, so that they have rare classes.
             rare = stratified_by(read, usable, spec.split == "stratified")

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 
 from grass_gnn.api.options import PredictOptions
-from grass_gnn.api.prediction import RowSummary, read_chunks, with_descriptors
+from grass_gnn.api.prediction import RowSummary, open_molecules, read_chunks, with_descriptors
 from grass_gnn.config import check_names, with_fields
-from grass_gnn.data.tables.files import open_table
 from grass_gnn.data.tables.molecules import Molecule, MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
-from grass_gnn.data.tables.schema import TableSchema, place_molecules
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_whole
 from grass_gnn.progress import report_progress, reporting
+from grass_gnn.uncertainty.ensembles import molecule_schema
 
 
 def embed_table(
@@ -48,16 +47,12 @@ def embed_table(
     options = with_fields(options or PredictOptions(), fields)
     model = model if options.device is None else model.to(options.device)
     write = _writer(Path(target))
-    schema = TableSchema.from_card(model.card)
-    if schema is None:
-        raise GrassError(f"The model in {model.folder} was not trained on molecules.")
+    schema = molecule_schema(model)
     if options.deterministic and level == "node":
         raise GrassError(
             "Deterministic embeddings renumber the atoms: they are available for whole molecules."
         )
-    table = open_table(source)
-    column = place_molecules(table, schema, options.smiles)
-    numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
+    table, column, numbers = open_molecules(source, schema, options.smiles)
     reader = MoleculeReader(
         schema.features,
         canonical_order=options.deterministic,

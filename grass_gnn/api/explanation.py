@@ -11,12 +11,11 @@ from typing import Any
 from torch import Tensor
 
 from grass_gnn.api.options import PredictOptions
-from grass_gnn.api.prediction import RowSummary, with_descriptors
+from grass_gnn.api.prediction import RowSummary, open_molecules, with_descriptors
 from grass_gnn.config import check_names, with_fields
-from grass_gnn.data.tables.files import open_table
 from grass_gnn.data.tables.molecules import MoleculeReader
 from grass_gnn.data.tables.reading import ReadingPool
-from grass_gnn.data.tables.schema import TableSchema, place_molecules
+from grass_gnn.data.tables.schema import TableSchema, naming_column
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.attribution import Attribution
 from grass_gnn.evaluation.explain import Explanation
@@ -31,6 +30,7 @@ from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_json
 from grass_gnn.progress import report_progress, reporting
 from grass_gnn.tasks import Task, make_task
+from grass_gnn.uncertainty.ensembles import molecule_schema
 
 SHOWN = ("atoms", "attention")
 
@@ -66,19 +66,9 @@ def explain_table(
     check_names(fields, PredictOptions)
     options = with_fields(options or PredictOptions(), fields)
     model = model if options.device is None else model.to(options.device)
-    schema = TableSchema.from_card(model.card)
-    if schema is None:
-        raise GrassError(f"The model in {model.folder} was not trained on molecules.")
-    folder = Path(folder)
-    table = open_table(source)
-    column = place_molecules(table, schema, options.smiles)
-    numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
-    used = {
-        column,
-        *numbers,
-        *(table.columns.index(name) for name in schema.targets if name in table.columns),
-    }
-    names = [place for place in range(len(table.columns)) if place not in used][:1]
+    schema, folder = molecule_schema(model), Path(folder)
+    table, column, numbers = open_molecules(source, schema, options.smiles)
+    naming = naming_column(table.columns, schema, [column, *numbers])
     rows = list(islice(table, limit))
     found: list[_Explained] = []
     # Contributions and attention are the network's, and so is the prediction beside them.
@@ -87,30 +77,24 @@ def explain_table(
     with reporting(options.progress), ReadingPool(reader, workers=1) as pool:
         molecules = pool.read([row.cells[column] for row in rows])
         for done, (row, molecule) in enumerate(zip(rows, molecules, strict=True), 1):
+            text = row.cells[column]
             one = with_descriptors(row, molecule, numbers, schema.descriptors)
             if isinstance(one, str):
-                text = row.cells[column][:1000]
-                write_json(folder / f"{row.line}.json", {"smiles": text, "error": one})
+                write_json(folder / f"{row.line}.json", {"smiles": text[:1000], "error": one})
                 continue
             read, values = one
             graph = read.with_descriptors(values)
             mean, std = model.predict([graph], options.rewirings, options.seed)
-            explanation = model.explain(graph, options.rewirings, options.seed)
-            attribution = model.attribute(graph, options.rewirings)
-            prediction = prediction_text(schema, mean[0], std[0]) + alone
-            text = row.cells[column]
-            name = next((row.cells[place] for place in names if row.cells[place]), text)
-            output = explained_output(schema, mean[0])
             found.append(
                 _Explained(
-                    row.line,
-                    text,
-                    name,
-                    prediction,
-                    read.drawable,
-                    explanation,
-                    attribution,
-                    output,
+                    line=row.line,
+                    smiles=text,
+                    name=("" if naming is None else row.cells[naming]) or text,
+                    prediction=prediction_text(schema, mean[0], std[0]) + alone,
+                    mol=read.drawable,
+                    explanation=model.explain(graph, options.rewirings, options.seed),
+                    attribution=model.attribute(graph, options.rewirings),
+                    output=explained_output(schema, mean[0]),
                 )
             )
             report_progress("Explaining", done, len(rows))

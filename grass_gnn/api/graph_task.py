@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from grass_gnn.config import MOST_CATEGORIES, FeatureConfig, GRASSConfig, InputConfig, TaskConfig
-from grass_gnn.data.checking import check_sizes, number_tensor
+from grass_gnn.data.checking import MASKS, check_sizes, number_tensor
 from grass_gnn.data.tables.dataset import random_split
 from grass_gnn.data.tables.spec import DEFAULT_SHARES, SPLITS
 from grass_gnn.errors import GrassError
@@ -137,7 +137,7 @@ def infer_graph_task(
 
 
 def _check_masks(number: int, data: Data, rows: int) -> None:
-    for name in (f"{split}_mask" for split in SPLITS):
+    for name in MASKS:
         mask = data.get(name)
         if mask is None:
             continue
@@ -230,7 +230,7 @@ def _each(graphs: Iterable[Any]) -> Iterable[Data]:
 
 def _with_masks(data: Data, spec: GraphSpec, seed: int) -> Data:
     """A single graph with split masks, which leave out missing targets."""
-    missing = [f"{split}_mask" for split in SPLITS if f"{split}_mask" not in data]
+    missing = [name for name in MASKS if name not in data]
     if not missing:
         return _without_missing(data)
     if len(missing) < len(SPLITS):  # a random split would train on nodes that one mask sets aside
@@ -280,7 +280,7 @@ def _without_missing(data: Data) -> Data:
     if y is None or y.dim() == 0:
         return data  # another check says what is wrong
     known, copy = _known_rows(data, y), data.clone()
-    for name in (f"{split}_mask" for split in SPLITS):
+    for name in MASKS:
         mask = data[name]
         dense = isinstance(mask, Tensor) and mask.layout == torch.strided
         if not dense or mask.dtype != torch.bool or mask.shape[:1] != known.shape:

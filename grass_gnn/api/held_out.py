@@ -69,7 +69,7 @@ def validation_rows(models: Sequence[TrainedModel]) -> HeldOutRows:
     if val.mask_name is not None:
         target = target[val.tensors[val.mask_name]]
     similarity = split_similarity(first, "val", len(val))
-    stacks = [load_stack(model, make_task(model.config.task)) for model in models]
+    stacks = [load_stack(model) for model in models]
     if not others:
         return HeldOutRows([val], target, similarity, [split_forest(stacks[0], "val", len(val))])
     Ensemble(models)  # raises unless all have the same task
@@ -135,7 +135,7 @@ def table_rows(models: Sequence[TrainedModel], path: str | Path) -> HeldOutRows:
     forest = ensemble.forest_descriptors
     read = read_known_rows(path, ensemble.schema, ensemble.task.config, forest)
     pairs = zip(read.molecules, read.values, strict=True)
-    usable = [(one, *values) for one, values in pairs if one is not None and values[0]]
+    usable = [(one, *values) for one, values in pairs if one is not None and values.targets]
     graphs = [molecule.checked(numbers) for molecule, _, numbers in usable]
     targets = torch.tensor([target for _, target, _ in usable])
     datasets = [pack_checked(graphs, model.config) for model in models]
@@ -178,10 +178,7 @@ def _unpack(dataset: PackedDataset, ids: Tensor) -> list[CheckedGraph]:
                 edge_index=graph.edge_index,
                 x=graph.x,
                 edge_attr=graph.edge_attr,
-                y=None,
-                weight=None,
                 descriptors=graph.descriptors,
-                masks={},
             )
         )
     return found
@@ -244,7 +241,7 @@ def predict_held_out(
     rows = table_rows(models, data) if data is not None else validation_rows(models)
     predictions = []
     for model, dataset, forest in zip(models, rows.datasets, rows.forests, strict=True):
-        stack = load_stack(model, make_task(model.config.task))
+        stack = load_stack(model)
         network = model.predict_packed(dataset, rewirings, seed)
         predictions.append(with_forest(stack, network, forest))
         report_progress("Calibrating", len(predictions), len(models))
@@ -264,7 +261,7 @@ def predict_out_of_fold(
     parts, targets, nears = [], [], []
     for number, model in enumerate(models):
         test = find_data(model).test
-        stack = load_stack(model, make_task(model.config.task))
+        stack = load_stack(model)
         network = model.predict_packed(test, rewirings, seed)
         forest = split_forest(stack, "test", len(test))
         found = combine([with_forest(stack, network, forest)])

@@ -87,7 +87,7 @@ def fit_links(
     val, test = (max(1, round(count * share / sum(shares))) for share in shares[1:])
     if count < val + test + 5:
         raise GrassError(f"{count} edges are too few for link prediction.")
-    held_out, rest = edges[:, : val + test], edges[:, val + test :]
+    val_edges, test_edges, rest = edges.split([val, test, count - val - test], dim=1)
 
     def view(split: str, known: Tensor, queried: Tensor, number: int) -> Data:
         both = torch.cat([known, known.flip(0)], dim=1) if undirected else known
@@ -106,10 +106,8 @@ def fit_links(
         views.append(view("train", rest[:, order[hidden:]], rest[:, order[:hidden]], number))
     splits = {
         "train": views,
-        "val": [view("val", rest, held_out[:, :val], _VIEWS)],
-        "test": [
-            view("test", torch.cat([rest, held_out[:, :val]], 1), held_out[:, val:], _VIEWS + 1)
-        ],
+        "val": [view("val", rest, val_edges, _VIEWS)],
+        "test": [view("test", torch.cat([rest, val_edges], dim=1), test_edges, _VIEWS + 1)],
     }
     chosen = {"training.batch_size": 1, "training.epochs": 20, "training.patience": 0}
     return fit(

@@ -24,7 +24,7 @@ from grass_gnn.data.tables.files import TEXT_ENDINGS, Row, Table, guard, open_ta
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import ReadingPool
 from grass_gnn.data.tables.rows import parse_descriptors
-from grass_gnn.data.tables.schema import place_molecules
+from grass_gnn.data.tables.schema import TableSchema, place_molecules
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import write_whole
@@ -140,14 +140,11 @@ def predict_table(
     ensemble = Ensemble(models, calibration, options.coverage)
     if options.calibrated and not note:
         note = _note(ensemble, options.rewirings)
-    table = open_table(source)
-    schema = ensemble.schema
-    column = place_molecules(table, schema, options.smiles)
+    table, column, numbers = open_molecules(source, ensemble.schema, options.smiles)
     if taken := [name for name in ensemble.columns if name in table.columns]:
         logger.warning(
             "%s already has columns named %s: those at the end are new.", source, ", ".join(taken)
         )
-    numbers = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
     reader = ensemble.reader(options.max_atoms, options.deterministic)
     score = RunningScore(ensemble, table)
     rows = failed = warned = 0
@@ -224,6 +221,16 @@ class Answer:
     std: Tensor | None = None  # [outputs]
     warning: str = ""
     ends: tuple[Tensor, Tensor] | None = None  # [outputs] each, of the interval
+
+
+def open_molecules(
+    source: str | Path, schema: TableSchema, smiles: str | None
+) -> tuple[Table, int, list[int]]:
+    """A table, its column of molecules, and the columns of the descriptors that a model needs."""
+    table = open_table(source)
+    column = place_molecules(table, schema, smiles)
+    needed = [table.place(name, "a descriptor of the model") for name in schema.descriptors]
+    return table, column, needed
 
 
 def read_chunks(

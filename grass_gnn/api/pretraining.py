@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,6 @@ logger = logging.getLogger(__name__)
 PLAN = "pretraining.json"  # in a run folder: which molecules it was pretrained on
 _DATA = "data"
 _HELD_OUT = 1000  # molecules for validation, and as many for testing
-_LINE_SECONDS = 60.0
 
 SETTINGS: dict[str, Any] = {
     "encoding.steps": 16,
@@ -114,8 +112,7 @@ def pretrain(
         "task.outputs": len(names),
     }
     config = GRASSConfig().override(given | SETTINGS | dict(settings or {}))
-    with run_folder(out, options.resume), reporting(options.progress or LogLines()) as progress:
-        options = replace(options, progress=progress)
+    with run_folder(out, options.resume), reporting(options.progress):
         excluded = excluded_molecules(spec.exclude, spec.smiles)
         plan = _plan(lists, spec, options.seed, excluded)
         _keep_plan(out / PLAN, plan, options.resume)
@@ -179,37 +176,3 @@ def _keep_plan(path: Path, plan: dict[str, Any], resume: bool) -> None:
             )
         return
     write_json(path, plan)
-
-
-class LogLines:
-    """Logs a line of progress with the rate and the time left, at most once a minute.
-
-    Args:
-        seconds: Least time between two lines.
-    """
-
-    def __init__(self, seconds: float = _LINE_SECONDS) -> None:
-        self.seconds = seconds
-        self._what = ""
-        self._first = (0.0, 0)  # when the first report of this kind came, and what was done then
-        self._last = 0.0
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Take note of a report, and log it if it is time."""
-        now, kind = time.monotonic(), what.split(" · ")[0].split(",")[0]
-        kind = kind if not kind.startswith("Training") else "Training"
-        if kind != self._what:
-            self._what, self._first, self._last = kind, (now, done), now
-        if now - self._last < self.seconds:
-            return
-        self._last = now
-        started, before = self._first
-        rate = (done - before) / max(now - started, 1e-9)
-        left = f", {_duration((total - done) / rate)} left" if total and rate > 0 else ""
-        share = f" ({done / total:.0%})" if total else ""
-        logger.info("%s: %s%s, %.1f/s%s", what, f"{done:,}", share, rate, left)
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

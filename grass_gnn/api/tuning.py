@@ -19,6 +19,7 @@ import tomli_w
 from grass_gnn.api.fitting import DATA_FOLDER, choose_table_config, table_options
 from grass_gnn.api.options import SearchOptions
 from grass_gnn.config import GRASSConfig, check_names, with_fields
+from grass_gnn.config.names import flatten
 from grass_gnn.data.packed.prepare import PreparedData, prepare
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.spec import TableSpec
@@ -190,14 +191,6 @@ def search_space(base: GRASSConfig, graphs: int, fixed: Mapping[str, Any]) -> di
     return {name: values for name, values in space.items() if name not in fixed}
 
 
-def value_of(config: GRASSConfig, name: str) -> Any:
-    """A setting by its dotted name."""
-    value: Any = config
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
-
-
 # --- The study ----------------------------------------------------------------------------------
 
 
@@ -311,8 +304,8 @@ class TrialRunner:
         A failed trial is recorded and does not stop the others.
         """
         space = search_space(self.base, len(self.data.train), self.fixed)
-        defaults = {name: value_of(self.base, name) for name in space}
-        first = {name: value for name, value in defaults.items() if space[name].contains(value)}
+        usual = dict(flatten(self.base.model_dump()))
+        first = {name: usual[name] for name in space if space[name].contains(usual[name])}
         if not self.results(study) and not any(_is_open(trial) for trial in study.trials):
             study.enqueue_trial(first)
         interrupted = False

@@ -176,8 +176,8 @@ def _theory(folder: Path, json: bool) -> None:
     from grass_gnn.experiments.theory import measure_theory
     from grass_gnn.report.theory import checks, write_theory_page
 
-    with reporting() as progress:
-        theory = measure_theory(progress=progress)
+    with reporting():
+        theory = measure_theory()
     page = write_theory_page(theory, folder / "report.html")
     found = checks(theory)
     if json:

@@ -126,12 +126,12 @@ def train(
     on_table = source in BUNDLED or is_table(source)
     on_graphs = not on_table and is_graph_file(source)
     if not on_table:
-        names = ["folds", "forest", "baseline", "from_scratch"]
-        names += [
-            name for name in option_names(TableSpec) if not on_graphs or name not in _FOR_GRAPHS
-        ]
-        told = f": the name of {source} ends in none of {', '.join(TABLE_ENDINGS)}"
-        told = told if Path(source).is_file() and not on_graphs else ""
+        names = ["folds", "forest", "baseline", "from_scratch", *option_names(TableSpec)]
+        told = ""
+        if on_graphs:
+            names = [name for name in names if name not in _FOR_GRAPHS]
+        elif Path(source).is_file():
+            told = f": the name of {source} ends in none of {', '.join(TABLE_ENDINGS)}"
         refuse(context, names, f"applies only to tables of molecules{told}.")
     if on_table or on_graphs:
         refuse(context, ["data", "generate", "start_from"], "applies only to benchmarks.")
@@ -163,10 +163,9 @@ def train(
         chosen = read_config(source, settings or [], epochs)
         prepared = prepare_benchmark(chosen, data, parse_sizes(generate), options.seed)
         run = train_from(start_from, chosen, prepared, folder, options)
-        if chosen.model.architecture != "grass":
-            show_run(run, json, note="Baselines keep their scores and predictions, but no weights.")
-            return
-        show_run(run, json, "evaluate RUN")
+        following = "evaluate RUN" if chosen.model.architecture == "grass" else ""
+        note = "Baselines keep their scores and predictions, but no weights."
+        show_run(run, json, following, note)
 
 
 def _show_folds(found: CrossValidation, folder: Path, json: bool) -> None:

@@ -28,7 +28,8 @@ from grass_gnn.encoding import (
 )
 from grass_gnn.encoding.graph import WEIGHT_KEY
 from grass_gnn.errors import GrassError
-from grass_gnn.ops import EdgeOrder
+from grass_gnn.ops import EdgeOrder, edge_order
+from grass_gnn.ops.order import stable_order
 from grass_gnn.rewiring import complete_edges, graph_seeds, random_edges, random_regular_edges
 from grass_gnn.validation import check_within_graphs
 
@@ -188,7 +189,7 @@ def sort_edges(edge_index: Tensor, added: Tensor, num_nodes: int) -> SortedEdges
     kinds = torch.tensor([INPUT_EDGE, SELF_LOOP, ADDED_EDGE], device=device)
     kind = torch.repeat_interleave(kinds, counts)
     head, tail = torch.cat([edge_index, loops, added], dim=1)  # [E] each
-    source = _order_of(tail, num_nodes)
+    source = stable_order(tail, num_nodes)
     position = torch.empty_like(source)
     position[source] = torch.arange(len(source), device=device)
     return SortedEdges(
@@ -198,31 +199,6 @@ def sort_edges(edge_index: Tensor, added: Tensor, num_nodes: int) -> SortedEdges
         position,
         edge_index.size(1),
         num_nodes,
-    )
-
-
-def _order_of(nodes: Tensor, num_nodes: int) -> Tensor:
-    """The stable order of nodes [E]; narrow keys are sorted several times faster."""
-    narrow = torch.int16 if num_nodes <= torch.iinfo(torch.int16).max else torch.int32
-    return torch.argsort(nodes.to(narrow), stable=True)
-
-
-def _starts(nodes: Tensor, num_nodes: int) -> Tensor:
-    """Where the edges of each node start among the sorted ones [N + 1], int32."""
-    starts = torch.zeros(num_nodes + 1, dtype=torch.int32, device=nodes.device)
-    torch.cumsum(torch.bincount(nodes, minlength=num_nodes), 0, out=starts[1:])
-    return starts
-
-
-def _both_orders(edges: SortedEdges, graph_ptr: Tensor) -> EdgeOrder:
-    """The result of ``edge_order`` for edges that are already sorted by tail."""
-    head, tail = edges.edge_index
-    return EdgeOrder(
-        tail_ptr=_starts(tail, edges.num_nodes),
-        tail_order=torch.arange(len(tail), dtype=torch.int32, device=tail.device),
-        head_ptr=_starts(head, edges.num_nodes),
-        head_order=_order_of(head, edges.num_nodes).to(torch.int32),
-        graph_ptr=graph_ptr.to(torch.int32),
     )
 
 
@@ -242,7 +218,7 @@ def assemble(
         node_encoding=node_encoding,
         edge_encoding=edge_encoding,
         node_graph=graphs.node_graph,
-        order=_both_orders(edges, graphs.graph_ptr),
+        order=edge_order(edges.edge_index, edges.num_nodes, graphs.graph_ptr, sorted_by_tail=True),
         input_edges=edges.position[: edges.num_input],
         y=graphs.y,
         mask=graphs.mask,

@@ -37,6 +37,8 @@ class Field(NamedTuple):
     given: bool = False  # read from the user's graphs, and therefore part of the content hash
 
 
+MASKS = tuple(f"{split}_mask" for split in SPLITS)
+
 _INPUTS = (  # in the order of hashing: add new ones at the end
     Field("x", "node", "features", given=True),
     Field("edge_index", "edge", "index", given=True),
@@ -44,7 +46,7 @@ _INPUTS = (  # in the order of hashing: add new ones at the end
     Field("edge_weight", "edge", given=True),  # not stored itself, only what is computed from it
     Field("y", "target", "target", given=True),
     Field("descriptors", "graph", given=True),
-    *(Field(f"{split}_mask", "target", "bool", given=True) for split in SPLITS),
+    *(Field(name, "target", "bool", given=True) for name in MASKS),
     Field("mask", "target", "bool"),  # the mask of the chosen split
     Field("degree", "node"),
 )
@@ -58,7 +60,6 @@ FIELDS: Mapping[str, Field] = MappingProxyType(
     }
 )
 
-MASKS = tuple(f"{split}_mask" for split in SPLITS)
 HASHED = tuple(field.name for field in FIELDS.values() if field.given)
 
 
@@ -129,10 +130,10 @@ class CheckedGraph(NamedTuple):
     edge_index: Tensor  # [2, E]
     x: Tensor | None  # [n, columns]
     edge_attr: Tensor | None  # [E, columns]
-    y: Tensor | None  # [rows] classes, or [rows, outputs]; a row per graph, node or edge
-    weight: Tensor | None  # [E]
-    descriptors: Tensor | None  # [B, columns]
-    masks: dict[str, Tensor]  # [rows] for each split, where nodes or edges are split
+    y: Tensor | None = None  # [rows] classes, or [rows, outputs]; a row per graph, node or edge
+    weight: Tensor | None = None  # [E]
+    descriptors: Tensor | None = None  # [B, columns]
+    masks: Mapping[str, Tensor] = MappingProxyType({})  # [rows] of each split of nodes or edges
 
 
 def check(number: int, data: Data, config: GRASSConfig, targets: bool = True) -> CheckedGraph:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from grass_gnn.config import GRASSConfig, TaskConfig
 from grass_gnn.data.batch import GraphBatch
-from grass_gnn.data.packed.dataset import PackedDataset
+from grass_gnn.data.packed.dataset import PackedDataset, spans
 from grass_gnn.data.packed.loader import GraphLoader, training_loader
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.streamed import predict_streamed
@@ -319,19 +319,12 @@ def bootstrap(
     generator = torch.Generator().manual_seed(0)
     order = torch.argsort(owner, stable=True)
     counts = torch.bincount(owner)
-    starts = counts.cumsum(0) - counts
-    one_each = bool((counts == 1).all())  # such as predictions for graphs
+    ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])  # first prediction of each graph
+    one_each = bool((counts == 1).all())
     values = []
     for _ in range(BOOTSTRAP):
         chosen = torch.randint(len(counts), (len(counts),), generator=generator)
-        rows = starts[chosen]
-        if not one_each:
-            lengths = counts[chosen]
-            offset = torch.arange(int(lengths.sum())) - torch.repeat_interleave(
-                lengths.cumsum(0) - lengths, lengths
-            )
-            rows = torch.repeat_interleave(rows, lengths) + offset
-        rows = order[rows]
+        rows = order[chosen if one_each else spans(ptr, chosen)[1]]
         values.append(task.score(prediction[rows], target[rows], metric))
     low, high = torch.tensor(values, dtype=torch.float64).nanquantile(
         torch.tensor([0.025, 0.975], dtype=torch.float64)

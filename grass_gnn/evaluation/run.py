@@ -10,7 +10,6 @@ from grass_gnn.evaluation.protocol import BY_GRAPH, TEST, VALIDATION, evaluate
 from grass_gnn.evaluation.stack import load_stack
 from grass_gnn.evaluation.trained import Prediction, find_data, load_model
 from grass_gnn.progress import reporting
-from grass_gnn.tasks import make_task
 
 STREAMS = {"train": 4, "val": VALIDATION, "test": TEST}  # of random numbers
 
@@ -51,7 +50,7 @@ def evaluate_run(
         result, mean, std = evaluate(
             trained.model, prepared.splits[split], config, seed, rewirings, stream, workers
         )
-    scores, stack = result.to_dict(), load_stack(trained, make_task(config.task))
+    scores, stack = result.to_dict(), load_stack(trained)
     if stack is not None and split in stack.splits:
         target = prepared.splits[split].tensors["y"]
         scores = stack.rescore(scores, Prediction(mean, std), target, split)

@@ -39,7 +39,7 @@ from grass_gnn.evaluation.gaussian_process import GaussianProcess
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.evaluation.trained import Prediction, TrainedModel
 from grass_gnn.files import read_checked, read_json, write_checked, write_json
-from grass_gnn.tasks import ProbabilityTask, Task
+from grass_gnn.tasks import ProbabilityTask, Task, make_task
 
 FILE, ARRAYS = "forest.json", "forest.safetensors"
 NETWORK, FOREST, PROCESS = "network", "forest", "Gaussian process"  # members, in ``results.json``
@@ -208,7 +208,7 @@ def other_members(model: SavedModel) -> list[str]:
     return [FOREST] if card.process_shares is None else [FOREST, PROCESS]
 
 
-def load_stack(model: TrainedModel, task: Task) -> Stack | None:
+def load_stack(model: TrainedModel) -> Stack | None:
     """The forest of a run; None for networks alone.
 
     Raises:
@@ -217,7 +217,7 @@ def load_stack(model: TrainedModel, task: Task) -> Stack | None:
     card = _read_card(model)
     if card is None or model.folder is None:
         return None
-    path = model.folder / ARRAYS
+    path, task = model.folder / ARRAYS, make_task(model.config.task)
     try:
         arrays = load_arrays(read_checked(path, LARGEST_FILE, card.sha256))
         forest = Forest.from_arrays(arrays, task.outputs)

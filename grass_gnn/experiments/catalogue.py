@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -75,8 +75,7 @@ class Experiment:
 
     def only(self, names: list[str]) -> Experiment:
         """The same experiment with some of its cells."""
-        chosen = {name: self.cell(name) for name in names}
-        return Experiment(self.name, self.title, chosen, self.fillings, self.equal_time)
+        return replace(self, cells={name: self.cell(name) for name in names})
 
 
 @cache

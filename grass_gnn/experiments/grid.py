@@ -92,24 +92,19 @@ class Grid:
     def run(self, backend: Backend = here) -> Iterator[Advance]:
         """Run all unfinished jobs, and yield each one as it finishes or fails."""
         with locked(self.folder):
-            yield from self._run(backend)
-
-    def _run(self, backend: Backend) -> Iterator[Advance]:
-        write_json(
-            self.folder / GRID,
-            {"experiment": self.experiment.name, "budget": self.budget.to_dict()},
-        )
-        jobs = [self._planned(job) for job in self.pending]
-        started = time.monotonic()
-        total = len(jobs)
-        for done, job in enumerate(backend([(job, self.folder / job.place) for job in jobs]), 1):
-            folder = self.folder / job.place
-            error = read_json(folder / ERROR)["error"] if (folder / ERROR).is_file() else None
-            score = None if error else read_json(folder / RESULTS)["test"]["mean"]
-            left = (time.monotonic() - started) / done * (total - done)
+            budget = self.budget.to_dict()
+            write_json(self.folder / GRID, {"experiment": self.experiment.name, "budget": budget})
+            jobs = [self._planned(job) for job in self.pending]
+            total, started = len(jobs), time.monotonic()
+            ended = backend([(job, self.folder / job.place) for job in jobs])
+            for done, job in enumerate(ended, 1):
+                folder = self.folder / job.place
+                error = read_json(folder / ERROR)["error"] if (folder / ERROR).is_file() else None
+                score = None if error else read_json(folder / RESULTS)["test"]["mean"]
+                left = (time.monotonic() - started) / done * (total - done)
+                self.write_results()
+                yield Advance(job, error, score, done, total, left)
             self.write_results()
-            yield Advance(job, error, score, done, total, left)
-        self.write_results()
 
     def _planned(self, job: Job) -> Job:
         """A job with the number of epochs that fit into the minutes, from timing the preset once.

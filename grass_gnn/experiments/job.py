@@ -128,9 +128,11 @@ def _train(job: Job, folder: Path) -> None:
     card = read_json(folder / CARD) if (folder / CARD).is_file() else None
     resume = card is not None and bool(checkpoints(folder / "checkpoints"))
     epochs = config.training.epochs
-    if job.budget.minutes is not None and job.epochs is None:
-        # An interrupted run keeps its planned number of epochs: its schedule depends on it.
-        epochs = card["epochs"] if card and resume else _plan(config, data, folder, job)
+    if (minutes := job.budget.minutes) is not None and job.epochs is None:
+        if card and resume:  # keeps its number of epochs: its schedule depends on it
+            epochs = card["epochs"]
+        else:
+            epochs = epochs_within(config, data, folder, 60 * minutes, job.seed)
     config = config.override({"training.epochs": epochs})
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
@@ -150,11 +152,6 @@ def _train(job: Job, folder: Path) -> None:
     run = train(config, data, folder, RunOptions(seed=job.seed, resume=resume))
     write_text(folder / PREDICTIONS, predictions_csv(run, config, data))
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # a finished cell needs none
-
-
-def _plan(config: GRASSConfig, data: PreparedData, folder: Path, job: Job) -> int:
-    assert job.budget.minutes is not None
-    return epochs_within(config, data, folder, 60 * job.budget.minutes, job.seed)
 
 
 def predictions_csv(run: Run, config: GRASSConfig, data: PreparedData) -> str:

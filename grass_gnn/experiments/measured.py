@@ -18,7 +18,7 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.predictions import SavedPredictions
 from grass_gnn.experiments.budget import Budget
-from grass_gnn.experiments.catalogue import Cell, Experiment, Filling
+from grass_gnn.experiments.catalogue import Cell, Experiment
 from grass_gnn.experiments.grid import GRID, open_grid
 from grass_gnn.experiments.job import CARD, ERROR, PREDICTIONS, RESULTS, SHOWN_PREDICTIONS, state
 from grass_gnn.files import read_json, read_text
@@ -177,8 +177,10 @@ class GridRecord:
     def lookup(self, table: str, row: str, column: str) -> Measured | None:
         """The measured number of a place in the paper's tables."""
         for filling in self.experiment.fillings:
+            if filling.table != table:
+                continue
             for cell in self.experiment.cells.values():
-                if _matches(filling, cell, table, row, column):
+                if filling.concerns(cell) and filling.place(cell) == (row, column):
                     return self.measured(cell, filling.measure)
         return None
 
@@ -200,12 +202,6 @@ class GridRecord:
     def all_runs(self) -> list[RunRecord]:
         """Finished runs of all cells."""
         return [run for runs in self.runs.values() for run in runs]
-
-
-def _matches(filling: Filling, cell: Cell, table: str, row: str, column: str) -> bool:
-    return (
-        filling.table == table and filling.concerns(cell) and filling.place(cell) == (row, column)
-    )
 
 
 def _seed(path: Path) -> int:

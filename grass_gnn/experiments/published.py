@@ -57,7 +57,6 @@ class PublishedTable:
     metrics: dict[str, str] = field(default_factory=dict)  # by column
     runs: dict[str, int] = field(default_factory=dict)  # number of runs behind a std, by column
     printed: int = 0  # number of printed cells: spanned ones count once
-    training_variance: float | None = None  # of the metric, due to training
 
     def cell(self, row: str, column: str) -> Published:
         """A cell, by the names of its row and column."""
@@ -123,5 +122,4 @@ def _table(name: str, values: dict) -> PublishedTable:
         by_column("metrics"),
         by_column("runs"),
         printed,
-        values.get("training_variance"),
     )

@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -19,7 +19,7 @@ from grass_gnn.errors import GrassError
 from grass_gnn.experiments.grid import Backend
 from grass_gnn.experiments.job import ERROR, RESULTS, Job, run_job
 from grass_gnn.files import write_json, write_whole
-from grass_gnn.training.signals import Interrupted
+from grass_gnn.training.signals import Interrupted, StopOnSignal
 
 STOPPED = 75  # exit code of an interrupted run that can be resumed
 
@@ -68,27 +68,15 @@ def _ending(code: int | None) -> str:
     return f"Its process ended with exit code {code}."
 
 
-class _Forwarding:
+class _Forwarding(StopOnSignal):
     """Forward SIGTERM and Ctrl-C to a run, which writes a checkpoint and stops."""
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
     def __init__(self, process: BaseProcess) -> None:
+        super().__init__()
         self.process = process
-        self.received = False
-        self._before: dict[int, Callable[..., Any] | int | None] = {}
-
-    def __enter__(self) -> _Forwarding:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     def _note(self, number: int, frame: Any) -> None:
-        self.received = True
+        self.received = number
         if self.process.is_alive():
             self.process.terminate()
 

@@ -12,7 +12,7 @@ import torch
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
-from grass_gnn.progress import Progress, silent
+from grass_gnn.progress import report_progress
 from grass_gnn.rewiring import random_regular_edges
 
 SIZES = (32, 100, 316, 1000)
@@ -120,7 +120,7 @@ def sample_graphs(nodes: int, r: int, count: int, seed: int, simple: bool = Fals
     ]
 
 
-def measure_theory(samples: int = 10, seed: int = 0, progress: Progress = silent) -> Theory:
+def measure_theory(samples: int = 10, seed: int = 0) -> Theory:
     """Sample graphs of several sizes and degrees and measure each claim (about a minute)."""
     diameters, resistances, gaps = [], [], []
     total = len(SIZES) * len(DEGREES) + len(CONNECTIVITY_SIZES) + len(PERMUTATIONS)
@@ -129,7 +129,7 @@ def measure_theory(samples: int = 10, seed: int = 0, progress: Progress = silent
     def advance() -> None:
         nonlocal done
         done += 1
-        progress("sampling graphs", done, total)
+        report_progress("sampling graphs", done, total)
 
     for nodes in SIZES:
         for r in DEGREES:

@@ -29,7 +29,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from grass_gnn.files import move_whole, open_lock, wait_for_lock
+from grass_gnn.files import cache_folder, move_whole, open_lock, wait_for_lock
 
 logger = logging.getLogger(__name__)
 
@@ -152,10 +152,8 @@ def _processor() -> str:
 
 
 def _cache_folder() -> Path:
-    chosen = os.environ.get("GRASS_CACHE")
-    user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     temporary = Path(tempfile.gettempdir()) / f"grass-gnn-{os.getuid()}"
-    candidates = [Path(chosen) if chosen else Path(user_cache) / "grass-gnn", temporary]
+    candidates = [cache_folder(), temporary]
     for folder in candidates:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -23,17 +23,31 @@ class EdgeOrder(NamedTuple):
     graph_ptr: Tensor  # [B + 1]
 
 
-def edge_order(edge_index: Tensor, num_nodes: int, graph_ptr: Tensor | None = None) -> EdgeOrder:
-    """Sort the edges by tail and by head, keeping the order of edges with the same node."""
+def edge_order(
+    edge_index: Tensor,
+    num_nodes: int,
+    graph_ptr: Tensor | None = None,
+    sorted_by_tail: bool = False,
+) -> EdgeOrder:
+    """Sort the edges by tail, unless they are already, and by head; both sorts are stable."""
     if graph_ptr is None:
         graph_ptr = torch.tensor([0, num_nodes], device=edge_index.device)
-    head_ptr, head_order = _by_node(edge_index[0], num_nodes)
-    tail_ptr, tail_order = _by_node(edge_index[1], num_nodes)
-    return EdgeOrder(tail_ptr, tail_order, head_ptr, head_order, graph_ptr.to(torch.int32))
+    head, tail = edge_index
+    tail_ptr, head_ptr = _starts(tail, num_nodes), _starts(head, num_nodes)
+    in_order = torch.arange(len(tail), device=tail.device)
+    tail_order = in_order if sorted_by_tail else stable_order(tail, num_nodes)
+    parts = tail_ptr, tail_order, head_ptr, stable_order(head, num_nodes), graph_ptr
+    return EdgeOrder(*(part.to(torch.int32) for part in parts))
 
 
-def _by_node(node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    order = torch.argsort(node, stable=True)
-    ptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=node.device)
-    torch.cumsum(torch.bincount(node, minlength=num_nodes), 0, out=ptr[1:])
-    return ptr.to(torch.int32), order.to(torch.int32)
+def stable_order(nodes: Tensor, num_nodes: int) -> Tensor:
+    """The stable order of nodes [E]; narrow keys are sorted several times faster."""
+    narrow = torch.int16 if num_nodes <= torch.iinfo(torch.int16).max else torch.int32
+    return torch.argsort(nodes.to(narrow), stable=True)
+
+
+def _starts(nodes: Tensor, num_nodes: int) -> Tensor:
+    """Where the edges of each node start among the sorted ones [N + 1], int32."""
+    starts = torch.zeros(num_nodes + 1, dtype=torch.int32, device=nodes.device)
+    torch.cumsum(torch.bincount(nodes, minlength=num_nodes), 0, out=starts[1:])
+    return starts

@@ -14,7 +14,7 @@ from grass_gnn.experiments.catalogue import Filling
 from grass_gnn.experiments.measured import GridRecord, Measured, RunRecord
 from grass_gnn.experiments.published import published_table
 from grass_gnn.report.comparison import cell_label
-from grass_gnn.report.svg import ACCENT, COLORS, INK, ReportFigure, axes, drawing
+from grass_gnn.report.svg import ACCENT, COLORS, INK, ReportFigure, axes, diagonal, drawing
 from grass_gnn.report.table import Entry, ReportTable, number
 from grass_gnn.rewiring import random_regular_edges
 from grass_gnn.tasks import METRICS, make_task
@@ -193,18 +193,11 @@ def predicted_against_true(
         ax = axes(draft)
         low, high = np.percentile(np.concatenate([targets, predictions]), [0.2, 99.8])
         margin = 0.03 * (high - low or 1.0)
-        limits = low - margin, high + margin
-        ax.plot(limits, limits, color=INK, alpha=0.55, linewidth=1, linestyle=(0, (4, 3)))
+        diagonal(ax, (low - margin, high + margin))
         shown = (targets >= low) & (targets <= high)
         size = 20 if shown.sum() <= 300 else 10
         ax.scatter(targets[shown], predictions[shown], s=size, alpha=0.75, linewidths=0)
-        ax.set(
-            xlabel="true value, test set",
-            ylabel="predicted value",
-            aspect="equal",
-            xlim=limits,
-            ylim=limits,
-        )
+        ax.set(xlabel="true value, test set", ylabel="predicted value")
     note = f"{how}; correlation {correlation:.3f}."
     return ReportFigure(name, "Predicted against true: test set", draft.svg, text, None, note)
 

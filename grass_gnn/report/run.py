@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from grass_gnn.config import GRASSConfig
+from grass_gnn.config.names import flatten
 from grass_gnn.evaluation.stack import name_members
 from grass_gnn.experiments.measured import RunRecord
 from grass_gnn.report.render import Detail, Section
@@ -268,17 +269,8 @@ def settings_section(report: RunReport, prefix: str) -> Section:
 
 def _flat(config: GRASSConfig) -> dict[str, str]:
     """Settings by dotted name, as text."""
-    found: dict[str, str] = {}
-
-    def walk(values: Mapping[str, Any], prefix: str) -> None:
-        for name, value in values.items():
-            if isinstance(value, Mapping):
-                walk(value, f"{prefix}{name}.")
-            else:
-                found[prefix + name] = _setting_text(value)
-
-    walk(config.model_dump(mode="json"), "")
-    return found
+    values = flatten(config.model_dump(mode="json"))
+    return {name: _setting_text(value) for name, value in values}
 
 
 def _setting_text(value: Any) -> str:

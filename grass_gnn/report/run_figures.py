@@ -10,7 +10,7 @@ import torch
 from matplotlib.ticker import MaxNLocator
 
 from grass_gnn.experiments.measured import RunRecord
-from grass_gnn.report.svg import COLORS, INK, ReportFigure, axes, drawing
+from grass_gnn.report.svg import COLORS, INK, ReportFigure, axes, diagonal, drawing
 from grass_gnn.report.table import Entry, ReportTable, number, signed
 from grass_gnn.tasks import METRICS, ProbabilityTask
 from grass_gnn.uncertainty.calibration import (
@@ -97,11 +97,8 @@ def _column(run: RunRecord, column: str) -> list[tuple[float, float]]:
 
 
 def _at(points: Sequence[tuple[float, float]], epoch: int | None) -> float:
-    return (
-        dict(points).get(epoch, min(value for _, value in points))
-        if epoch
-        else min(value for _, value in points)
-    )
+    """The value at an epoch, or the lowest one."""
+    return dict(points).get(epoch or 0, min(value for _, value in points))
 
 
 def _mark_best(ax: Any, best: int, validation: dict[float, float]) -> None:
@@ -134,21 +131,14 @@ def agreement_figure(
         ax = axes(draft)
         low, high = min(x.min(), y.min()), max(x.max(), y.max())
         margin = 0.04 * (high - low or 1.0)
-        limits = low - margin, high + margin
-        ax.plot(limits, limits, color=INK, alpha=0.55, linewidth=1, linestyle=(0, (4, 3)))
+        diagonal(ax, (low - margin, high + margin))
         if len(shown) <= MOST_BARS:
             ax.errorbar(
                 x, y, bars, fmt="none", ecolor=COLORS[0], elinewidth=1.1, alpha=0.55, zorder=2
             )
         size = 22 if len(shown) <= MOST_BARS else 10
         ax.scatter(x, y, s=size, color=COLORS[0], alpha=0.8, linewidths=0, zorder=3)
-        ax.set(
-            xlabel=f"true {target}",
-            ylabel=f"predicted {target}",
-            aspect="equal",
-            xlim=limits,
-            ylim=limits,
-        )
+        ax.set(xlabel=f"true {target}", ylabel=f"predicted {target}")
     title = f"Predicted against true {target}: {split} set"
     note = f"{len(true):,} rows; MAE {number(error)}, RMSE {number(rmse)}{r}."
     if len(shown) < len(true):
@@ -217,19 +207,13 @@ def coverage_figure(
     text = f"Calibration of {target}, test set: {told}; {ideal}."
     with drawing(f"{name}-coverage", text, width=4.4, height=4.2) as draft:
         ax = axes(draft)
-        ax.plot([0, 1], [0, 1], color=INK, alpha=0.55, linewidth=1, linestyle=(0, (4, 3)))
+        diagonal(ax)
         for label, values, color in curves:
             observed = coverage(values)
             ax.fill_between(LEVELS, LEVELS, observed, color=color, alpha=0.15, linewidth=0)
             area = miscalibration_area(values)
             ax.plot(LEVELS, observed, color=color, label=f"{label}, area {area:.2f}")
-        ax.set(
-            xlabel="confidence",
-            ylabel="share of errors within the interval",
-            aspect="equal",
-            xlim=(0, 1),
-            ylim=(0, 1),
-        )
+        ax.set(xlabel="confidence", ylabel="share of errors within the interval")
         ax.legend(loc="upper left")
     note = f"{told[0].upper()}{told[1:]} ({ideal}). Below the diagonal, error bars are too small."
     return ReportFigure(
@@ -272,7 +256,7 @@ def reliability_figure(
     text = f"Calibration of probabilities, {len(probability):,} test rows. {note}"
     with drawing(f"{name}-reliability", text, width=4.4, height=4.2) as draft:
         ax = axes(draft)
-        ax.plot([0, 1], [0, 1], color=INK, alpha=0.55, linewidth=1, linestyle=(0, (4, 3)))
+        diagonal(ax)
         for (label, values, color), error in zip(curves, errors, strict=True):
             ax.errorbar(
                 *reliability(task, values, true),
@@ -283,8 +267,7 @@ def reliability_figure(
                 clip_on=False,
                 label=f"{label}, error {error:.2f}",
             )
-        ax.set(xlabel=task.confidence_label, ylabel=task.accuracy_label, aspect="equal")
-        ax.set(xlim=(0, 1), ylim=(0, 1))
+        ax.set(xlabel=task.confidence_label, ylabel=task.accuracy_label)
         ax.legend(loc="best")
     title = "Calibration of probabilities: test set"
     return ReportFigure(f"{name}-reliability", title, draft.svg, text, None, note)

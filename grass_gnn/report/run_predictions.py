@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +20,7 @@ from grass_gnn.report.run_figures import (
     residual_figure,
 )
 from grass_gnn.report.run_files import SPLITS, RunReport
-from grass_gnn.report.svg import ReportFigure
+from grass_gnn.report.svg import ReportFigure, picture
 from grass_gnn.report.table import signed, with_spread
 from grass_gnn.tasks import ProbabilityTask
 
@@ -190,10 +189,7 @@ def _pictures(smiles: Sequence[str]) -> list[str]:
     except GrassError:  # RDKit is an optional dependency
         return [""] * len(smiles)
     with ReadingPool(reader, workers=1) as pool:
-        molecules = list(pool.read(smiles))
-    pictures = []
-    for molecule in molecules:
-        svg = "" if isinstance(molecule, str) else plain_molecule_svg(molecule.drawable, 300, 220)
-        address = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-        pictures.append(address if svg else "")
-    return pictures
+        return [
+            "" if isinstance(one, str) else picture(plain_molecule_svg(one.drawable, 300, 220))
+            for one in pool.read(smiles)
+        ]

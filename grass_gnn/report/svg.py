@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 from collections.abc import Iterator
@@ -112,6 +113,17 @@ def axes(draft: Drawing, *shape: int, **settings: Any) -> Any:
         for label in (one.xaxis.label, one.yaxis.label):  # names of targets may have dollar signs
             label.set_parse_math(False)
     return made
+
+
+def diagonal(ax: Any, limits: tuple[float, float] = (0.0, 1.0)) -> None:
+    """Make a panel square, and draw the line on which both axes agree."""
+    ax.plot(limits, limits, color=INK, alpha=0.55, linewidth=1, linestyle=(0, (4, 3)))
+    ax.set(aspect="equal", xlim=limits, ylim=limits)
+
+
+def picture(svg: str) -> str:
+    """An SVG as a data URL: scripts do not run in images."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def _for_page(svg: str, name: str, text: str) -> str:

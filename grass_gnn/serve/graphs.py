@@ -21,10 +21,10 @@ from grass_gnn.evaluation.explain import Explanation, explain_packed
 from grass_gnn.evaluation.pictures import graph_figure, layout
 from grass_gnn.evaluation.trained import TrainedModel, find_data
 from grass_gnn.progress import Progress, silent
-from grass_gnn.report.svg import COLORS
+from grass_gnn.report.svg import COLORS, picture
 from grass_gnn.report.table import number
 from grass_gnn.serve.limits import Limits, Refused
-from grass_gnn.serve.values import SPLITS, attention_caption, picture, show
+from grass_gnn.serve.values import SPLITS, attention_caption, show
 from grass_gnn.tasks import METRICS, make_task
 
 

@@ -23,7 +23,7 @@ from grass_gnn.data.tables.files import Row, decode_text, guard, open_table, sho
 from grass_gnn.data.tables.molecules import Molecule
 from grass_gnn.data.tables.reading import LostMolecule, ReadingPool
 from grass_gnn.data.tables.rows import parse_descriptors
-from grass_gnn.data.tables.schema import TableSchema, find_molecules
+from grass_gnn.data.tables.schema import TableSchema, find_molecules, naming_column
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.attribution import attribute_packed
 from grass_gnn.evaluation.explain import explain_packed
@@ -34,8 +34,9 @@ from grass_gnn.evaluation.pictures import (
     plain_molecule_svg,
 )
 from grass_gnn.evaluation.trained import TrainedModel
+from grass_gnn.report.svg import picture
 from grass_gnn.serve.limits import Limits, Refused
-from grass_gnn.serve.values import attention_caption, picture, show
+from grass_gnn.serve.values import attention_caption, show
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Ensemble
 
@@ -103,8 +104,7 @@ class Sheet:
                 f"{', '.join(missing[:20])}."
             )
         descriptors = [columns.index(name) for name in schema.descriptors]
-        used = {smiles, *descriptors, *(columns.index(t) for t in schema.targets if t in columns)}
-        name = next((place for place in range(len(columns)) if place not in used), None)
+        name = naming_column(columns, schema, [smiles, *descriptors])
         return cls(columns, rows, smiles, descriptors, name)
 
     def chunk_end(self, start: int) -> int:

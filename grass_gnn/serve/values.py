@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,11 +36,6 @@ def show(
         one = {"name": name, "value": text, "spread": error, "share": share, "interval": interval}
         shown.append(one)
     return shown
-
-
-def picture(svg: str) -> str:
-    """An SVG as a data URL: scripts do not run in images."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def attention_caption(explanation: Explanation, edge: str) -> str:

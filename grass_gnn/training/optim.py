@@ -10,7 +10,6 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import cos, isclose, pi
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def same_schedule(
     """Whether the first steps have the same learning rate in two configurations."""
     totals = (one.epochs * steps_per_epoch, other.epochs * steps_per_epoch)
     return all(
-        isclose(
+        math.isclose(
             learning_rate(step, totals[0], one), learning_rate(step, totals[1], other), rel_tol=1e-9
         )
         for step in range(steps)
@@ -62,7 +61,7 @@ def same_schedule(
 
 
 def _half_cosine(start: float, end: float, progress: float) -> float:
-    return end + (start - end) * (1 + cos(pi * progress)) / 2
+    return end + (start - end) * (1 + math.cos(math.pi * progress)) / 2
 
 
 def set_learning_rate(

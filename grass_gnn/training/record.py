@@ -13,7 +13,7 @@ import hashlib
 import io
 import logging
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -166,7 +166,7 @@ class WeightsAndBiases:
         self.run.finish()
 
 
-LOGGERS: dict[str, type[TensorBoard] | type[MLflow] | type[WeightsAndBiases]] = {
+LOGGERS: dict[str, Callable[[Path], Logger]] = {
     "tensorboard": TensorBoard,
     "mlflow": MLflow,
     "wandb": WeightsAndBiases,

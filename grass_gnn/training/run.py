@@ -101,7 +101,8 @@ def train(
             remove_leftovers(folder)
             team.meet()
             weights = None if model is None or checkpoint else model.state_dict()
-            team.share(Work.of(config, data, folder, options, checkpoint, weights))
+            run = folder, config, data.folder, data.fingerprint.hash, options.seed, options.workers
+            team.share(Work(*run, checkpoint, weights))
             model = model or build_model(config, data, options.seed)
             loop = _start(model, config, data, lock, options, team, checkpoint)
             start = (card or {}).get("start", {}).get("run")
@@ -278,20 +279,6 @@ class Work:
     workers: int
     checkpoint: dict[str, Any] | None
     weights: dict[str, Any] | None  # of the model that is trained, unless it is a new one
-
-    @classmethod
-    def of(
-        cls,
-        config: GRASSConfig,
-        data: PreparedData,
-        folder: Path,
-        options: RunOptions,
-        checkpoint: dict[str, Any] | None,
-        weights: dict[str, Any] | None,
-    ) -> Work:
-        """The work of a run."""
-        run = folder, config, data.folder, data.fingerprint.hash, options.seed, options.workers
-        return cls(*run, checkpoint, weights)
 
 
 @dataclass(frozen=True)

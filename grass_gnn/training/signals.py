@@ -7,7 +7,7 @@ all of them have to stop after the same batch, because each waits for the gradie
 from __future__ import annotations
 
 import signal
-from typing import Any
+from typing import Any, Self
 
 from grass_gnn.errors import GrassError
 from grass_gnn.training.distributed import Team
@@ -29,7 +29,7 @@ class StopOnSignal:
         self.received: int | None = None
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> StopOnSignal:
+    def __enter__(self) -> Self:
         try:
             self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
         except ValueError:  # only the main thread receives signals

@@ -67,6 +67,14 @@ def load_models(
     return [load_model(run, device) for folder in folders for run in run_folders(folder)]
 
 
+def molecule_schema(model: TrainedModel) -> TableSchema:
+    """The columns of the table of molecules that a model was trained on; raises without one."""
+    schema = TableSchema.from_card(model.card)
+    if schema is None:
+        raise GrassError(f"The model in {model.folder} was not trained on molecules.")
+    return schema
+
+
 class Spread(NamedTuple):
     """Predictions of an ensemble and the two parts of their std, [M, outputs] each."""
 
@@ -129,13 +137,10 @@ class Ensemble:
         if not 0 < coverage < 1:
             raise GrassError(f"The coverage is between 0 and 1, not {coverage:g} (--coverage).")
         self.models, self.calibration, self.coverage = list(models), calibration, coverage
-        schemas = [TableSchema.from_card(model.card) for model in models]
-        if schemas[0] is None:
-            raise GrassError(f"The model in {models[0].folder} was not trained on molecules.")
-        self.schema = schemas[0]
-        self.task = make_task(models[0].config.task)
-        for model, schema in zip(models, schemas, strict=True):
-            if schema != self.schema or model.config.task.kind != self.task.name:
+        self.schema, self.task = molecule_schema(models[0]), make_task(models[0].config.task)
+        for model in models:
+            same = TableSchema.from_card(model.card) == self.schema
+            if not same or model.config.task.kind != self.task.name:
                 raise GrassError(
                     f"The model in {model.folder} has different columns or targets from the one in "
                     f"{models[0].folder}: an ensemble needs the same."
@@ -151,7 +156,7 @@ class Ensemble:
     @cached_property
     def stacks(self) -> list[Stack | None]:
         """The forest that each model is averaged with, if it has one."""
-        return [load_stack(model, make_task(model.config.task)) for model in self.models]
+        return [load_stack(model) for model in self.models]
 
     @cached_property
     def forest_descriptors(self) -> tuple[str, ...] | None:
@@ -346,6 +351,11 @@ class Ensemble:
     @property
     def columns(self) -> list[str]:
         """Names of the columns added to a table of predictions."""
+        return [*self.prediction_columns, "similarity", "warning", "error"]
+
+    @property
+    def prediction_columns(self) -> list[str]:
+        """Names of the columns of predictions, their standard deviations and intervals."""
         targets, classes = self.schema.targets, self.schema.classes
         names = self.task.answer_columns(targets)
         for value, spread in self.task.output_columns(targets, classes):
@@ -354,18 +364,16 @@ class Ensemble:
                 names += self.task.interval_columns(value)
             if len(self.models) > 1:
                 names += [f"{spread}_rewirings", f"{spread}_models"]
-        return [*names, "similarity", "warning", "error"]
+        return names
 
-    def success(
-        self,
-        one: Spread,
-        similarity: float,
-        warning: str,
-        ends: tuple[Tensor, Tensor] | None = None,
-    ) -> list[str]:
-        """The cells of a prediction; ``ends`` of its interval are computed if not given."""
+    def success(self, one: Spread, similarity: float, warning: str) -> list[str]:
+        """The cells of a row with a prediction [outputs]."""
+        shown = "" if math.isnan(similarity) else f"{similarity:.3f}"
+        return [*self.prediction_cells(one, self.interval(one)), shown, warning, ""]
+
+    def prediction_cells(self, one: Spread, ends: tuple[Tensor, Tensor] | None) -> list[str]:
+        """The cells of :attr:`prediction_columns`; ``ends`` are those of the interval, if any."""
         cells = self.task.answer_cells(one.mean, self.schema.classes)
-        ends = self.interval(one) if ends is None else ends
         for number, (mean, std, rewirings, models) in enumerate(
             zip(*(part.tolist() for part in one), strict=True)
         ):
@@ -376,8 +384,7 @@ class Ensemble:
                 cells += ["", ""] if ends is None else [shortest(float(e[number])) for e in ends]
             if len(self.models) > 1:
                 cells += [f"{rewirings:.4g}", f"{models:.4g}"]
-        shown = "" if math.isnan(similarity) else f"{similarity:.3f}"
-        return [*cells, shown, warning, ""]
+        return cells
 
     def failure(self, reason: str) -> list[str]:
         """The cells of a row without prediction."""

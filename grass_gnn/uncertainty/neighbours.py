@@ -9,7 +9,7 @@ kept. The calibration (:mod:`grass_gnn.uncertainty.calibration`) learns how much
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -84,18 +84,15 @@ class Neighbours:
     typical: float  # median distance of a training graph to its closest others
 
     @classmethod
-    def of(
-        cls, embeddings: np.ndarray, targets: np.ndarray, fitted: np.ndarray, seed: int = 0
-    ) -> Neighbours:
+    def of(cls, embeddings: np.ndarray, targets: np.ndarray, fitted: np.ndarray) -> Neighbours:
         """A reference from the training set.
 
         Args:
-            embeddings: Inputs of the head [R, columns].
+            embeddings: Inputs of the head [R, columns]; of more than 2,000, some at random.
             targets: Targets [R, outputs], NaN where one is missing.
             fitted: What the model predicts for its training set [R, outputs].
-            seed: Random seed of the choice among more than 2,000 graphs.
         """
-        chosen = np.sort(np.random.default_rng(seed).permutation(len(embeddings))[:_KEPT])
+        chosen = np.sort(np.random.default_rng(0).permutation(len(embeddings))[:_KEPT])
         embeddings = embeddings[chosen].astype(np.float32)
         center, spread = embeddings.mean(axis=0), embeddings.std(axis=0)
         varied = spread[spread > 0]
@@ -111,8 +108,7 @@ class Neighbours:
         np.fill_diagonal(between, np.inf)
         count = min(_CLOSEST, len(latents) - 1)
         closest = np.sort(between, axis=1)[:, :count].mean(axis=1)
-        typical = float(np.median(closest)) or 1.0
-        return cls(latents, targets, residuals, center, scale, typical)
+        return replace(found, typical=float(np.median(closest)) or 1.0)
 
     def _distances(self, latents: np.ndarray) -> np.ndarray:
         """Euclidean distances [M, R] of standardised representations [M, columns]."""

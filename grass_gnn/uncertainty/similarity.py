@@ -11,7 +11,7 @@ molecules are merely small, 1.1 times).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,32 +41,24 @@ class SimilarityReference:
 
     @classmethod
     def of(
-        cls,
-        fingerprints: np.ndarray,
-        seed: int = 0,
-        others: Mapping[str, np.ndarray] | None = None,
+        cls, fingerprints: np.ndarray, others: Mapping[str, np.ndarray] | None = None
     ) -> SimilarityReference:
         """A reference from the fingerprints of the training set [molecules, bits].
 
         Args:
-            fingerprints: Fingerprints of the training set.
-            seed: Random seed of the choice among more than 2,000 molecules.
+            fingerprints: Fingerprints of the training set; of more than 2,000, some at random.
             others: Fingerprints of other splits by name, whose similarities are kept for the
                 calibration.
         """
-        found = cls._of_training(fingerprints, seed)
-        splits = {name: found.nearest(bits) for name, bits in (others or {}).items()}
-        return cls(found.bits, found.threshold, splits)
-
-    @classmethod
-    def _of_training(cls, fingerprints: np.ndarray, seed: int) -> SimilarityReference:
-        chosen = np.random.default_rng(seed).permutation(len(fingerprints))[:_KEPT]
-        bits = fingerprints[np.sort(chosen)]
-        if len(bits) < 2:
-            return cls(bits, 0.0)
-        own = _tanimoto(bits, bits)  # [molecules, molecules]
-        np.fill_diagonal(own, 0.0)
-        return cls(bits, float(np.quantile(own.max(axis=1), _UNLIKE)))
+        chosen = np.random.default_rng(0).permutation(len(fingerprints))[:_KEPT]
+        bits, threshold = fingerprints[np.sort(chosen)], 0.0
+        if len(bits) > 1:
+            own = _tanimoto(bits, bits)  # [molecules, molecules]
+            np.fill_diagonal(own, 0.0)
+            threshold = float(np.quantile(own.max(axis=1), _UNLIKE))
+        found = cls(bits, threshold)
+        splits = {name: found.nearest(other) for name, other in (others or {}).items()}
+        return replace(found, splits=splits)
 
     def union(self, other: SimilarityReference) -> SimilarityReference:
         """The reference of two models that are averaged: the training molecules of either."""

@@ -281,7 +281,7 @@ def test_forests_of_earlier_versions_predict_and_calibrate_as_before(trained, ta
     as_before(old)
     new = load_model(copy)
     shares = json.loads((old / FILE).read_text())["shares"]
-    stack = load_stack(load_model(old), regression())
+    stack = load_stack(load_model(old))
     ensemble = Ensemble([new])
     molecule = ensemble.reader(100)(read_csv(table)[0]["smiles"])
     network = new.predict_packed(pack_checked([molecule.checked()], new.config), 2, 0)
@@ -317,8 +317,8 @@ def test_predict_averages_network_and_forest(trained, table, tmp_path):
     (alone / FILE).unlink()
     both = predictions(trained, table, tmp_path / "both.csv")
     network = predictions(alone, table, tmp_path / "network.csv")
-    stack = load_stack(load_model(trained), regression())
-    assert load_stack(load_model(alone), regression()) is None
+    stack = load_stack(load_model(trained))
+    assert load_stack(load_model(alone)) is None
     share = stack.card.shares[0]
     rows = fitting._Rows(read_tables(table, TableSpec(("carbons",)), workers=0))
     forest = stack.predict(rows.inputs(range(len(rows.smiles)), 0)).mean[:, 0].numpy()
@@ -332,7 +332,7 @@ def test_predict_averages_network_and_forest(trained, table, tmp_path):
 
 def test_forest_and_process_are_averaged_by_their_shares(trained, table):
     """Of new molecules as of the splits; the share is that of predictions of unseen rows."""
-    stack = load_stack(load_model(trained), regression())
+    stack = load_stack(load_model(trained))
     rows = fitting._Rows(read_tables(table, TableSpec(("carbons",), shares=(0.6, 0.2, 0.2)), 0))
     columns = rows.inputs(rows.of("test"), 0)
     forest = stack.forest.predict(columns, 1)
@@ -425,7 +425,7 @@ def test_rows_of_a_molecule_that_differ_in_a_descriptor_keep_their_own_forest(tm
     held = validation_rows(models)
     assert len(held.target) == 28  # the molecules are in no training set
     for model, found in zip(models, held.forests, strict=True):
-        stack = load_stack(model, make_task(model.config.task))
+        stack = load_stack(model)
         assert found.mean.equal(split_forest(stack, "val", 28).mean)
 
 
@@ -473,7 +473,7 @@ def test_files_that_do_not_fit_together_are_refused(trained, tmp_path, changes):
     shutil.copytree(trained, folder)
     rewrite(folder, **changes)
     with pytest.raises(GrassError):
-        load_stack(load_model(folder), regression())
+        load_stack(load_model(folder))
 
 
 @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ def test_a_wrong_card_is_refused(trained, tmp_path, name, value):
     card = json.loads((folder / FILE).read_text())
     (folder / FILE).write_text(json.dumps({**card, name: value}))
     with pytest.raises(GrassError):
-        load_stack(load_model(folder), regression())
+        load_stack(load_model(folder))
 
 
 def test_training_shows_all_members_and_can_do_without(table, tmp_path, capsys):

@@ -267,15 +267,11 @@ def test_the_column_of_molecules_may_have_another_usual_name(run, tmp_path, capl
 
 def test_no_probability_is_written_as_certain():
     task = make_task(TaskConfig(kind="binary", loss="bce", metric="auc"))
-    ensemble = SimpleNamespace(
-        task=task,
-        schema=TableSchema(smiles="s", targets=["y"]),
-        models=[None],
-        interval=lambda _: 0,
-    )
+    schema = TableSchema(smiles="s", targets=["y"])
+    ensemble = SimpleNamespace(task=task, schema=schema, models=[None])
     for certain in (0.0, 1.0):
         one = Spread(*(torch.tensor([value]) for value in (certain, 0.1, 0.1, 0.0)))
-        assert 0 < float(Ensemble.success(ensemble, one, 0.5, "")[0]) < 1
+        assert 0 < float(Ensemble.prediction_cells(ensemble, one, None)[0]) < 1
 
 
 def test_predictions_far_from_zero_keep_their_digits():
@@ -284,5 +280,10 @@ def test_predictions_far_from_zero_keep_their_digits():
     schema = TableSchema(smiles="s", targets=["E"])
     ensemble = SimpleNamespace(task=task, schema=schema, models=[None])
     one = Spread(*torch.tensor([[-20_000.0535], [0.0312345], [0.0312345], [0.0]]))
-    cells = Ensemble.success(ensemble, one, 0.5, "", (one.mean - one.std, one.mean + one.std))
-    assert cells[:4] == ["-20000.053", "0.03123", "-20000.084", "-20000.021"]
+    ends = one.mean - one.std, one.mean + one.std
+    assert Ensemble.prediction_cells(ensemble, one, ends) == [
+        "-20000.053",
+        "0.03123",
+        "-20000.084",
+        "-20000.021",
+    ]

@@ -1,7 +1,6 @@
 """A page in headless Chromium, driven by its DevTools protocol as a user would use it."""
 
 import asyncio
-import base64
 import json
 import os
 import re
@@ -75,10 +74,6 @@ class Tab:
             await self.send(
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key, modifiers=modifiers
             )
-
-    async def save_picture(self, path):
-        shot = await self.send("Page.captureScreenshot", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
 
 @asynccontextmanager

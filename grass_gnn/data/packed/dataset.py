@@ -137,8 +137,8 @@ class PackedDataset:
         return KekuleForms(self.edge_ptr, self.tensors["edge_index"], self.tensors["edge_attr"])
 
     def _gather(self, ids: Tensor) -> InputGraphs:
-        graph_ptr, nodes = _spans(self.graph_ptr, ids)
-        edge_ptr, edges = _spans(self.edge_ptr, ids)
+        graph_ptr, nodes = spans(self.graph_ptr, ids)
+        edge_ptr, edges = spans(self.edge_ptr, ids)
         rows = {"graph": ids, "node": nodes, "edge": edges}
         found = {
             name: tensor.index_select(0, rows[row_of(name, self.level)]).to(
@@ -159,7 +159,7 @@ class PackedDataset:
 _GIVEN = ("x", "edge_attr", "y", "descriptors")
 
 
-def _spans(ptr: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+def spans(ptr: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Where each selected span starts when they are laid end to end [B' + 1], and all rows."""
     first, size = ptr[ids], ptr[ids + 1] - ptr[ids]  # [B'] each
     new = torch.zeros(ids.numel() + 1, dtype=torch.int64)
@@ -334,7 +334,7 @@ def pointers(num_nodes: Tensor, num_edges: Tensor) -> dict[str, Tensor]:
 def _shard_rows(shard: list[CheckedGraph], encoding: Encoding) -> dict[str, Tensor]:
     edge_index = torch.cat([graph.edge_index.long() for graph in shard], dim=1)  # [2, E]
     rows = {"edge_index": edge_index.t()}
-    for name in ("x", "edge_attr", "y", "descriptors"):
+    for name in _GIVEN:
         if getattr(shard[0], name) is not None:
             rows[name] = torch.cat([getattr(graph, name) for graph in shard])
     for split in shard[0].masks:
@@ -390,10 +390,8 @@ class LargeGraph:
 
     def in_edges(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of all edges into some nodes, and the position in ``nodes`` of the tail of each."""
-        first, count = self.ptr[nodes], self.ptr[nodes + 1] - self.ptr[nodes]
-        owner = torch.repeat_interleave(count)  # [E']
-        offset = torch.arange(owner.numel()) - (count.cumsum(0) - count)[owner]
-        return self.edges[first[owner] + offset], owner
+        ptr, rows = spans(self.ptr, nodes)
+        return self.edges[rows], torch.repeat_interleave(ptr.diff())  # [E'] each
 
     def induced(self, nodes: Tensor, counting: Tensor | None = None) -> InputGraphs:
         """The subgraph of some nodes, given in ascending order, and of all edges among them.

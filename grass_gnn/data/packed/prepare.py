@@ -23,6 +23,7 @@ from grass_gnn.data.benchmarks.registry import (
     BENCHMARKS,
     Benchmark,
     BenchmarkData,
+    Splits,
     benchmark,
     load_benchmark,
     raw_folder,
@@ -231,8 +232,6 @@ def _write(
             progress(f"Encoding {path.stem}", done, len(graphs))
 
 
-Splits = Mapping[str, Sequence[Data]]
-
 logger = logging.getLogger(__name__)
 
 
@@ -367,7 +366,7 @@ def _find(entry: CacheEntry, config: GRASSConfig, notice: bool = False) -> Prepa
         return None
 
 
-def content_hash(splits: Mapping[str, Sequence[Data]]) -> str:
+def content_hash(splits: Splits) -> str:
     """Hash of the tensors of all graphs, in order; it does not depend on where they are stored."""
     digest = hashlib.blake2b(digest_size=16)
     seen: dict[int, str] = {}
@@ -393,7 +392,7 @@ def _update(digest: hashlib.blake2b, name: str, value: Any) -> None:
 
 
 def fingerprint(
-    splits: Mapping[str, Sequence[Data]],
+    splits: Splits,
     name: str | None = None,
     *,
     generated: bool = False,

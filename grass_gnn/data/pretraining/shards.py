@@ -88,11 +88,7 @@ class TargetScaling:
 
 
 def write_shards(
-    smiles: Sequence[str],
-    reader: PretrainingReader,
-    config: GRASSConfig,
-    folder: Path,
-    workers: int | None = None,
+    smiles: Sequence[str], reader: PretrainingReader, config: GRASSConfig, folder: Path
 ) -> list[Path]:
     """Read, describe and encode molecules shard by shard; shards that exist are kept.
 
@@ -101,14 +97,13 @@ def write_shards(
         reader: How they are read; unreadable and excluded ones are left out.
         config: The encoding.
         folder: Folder of the run.
-        workers: Processes that read molecules; by default the number of cores.
     """
     places = range(0, len(smiles), SHARD)
     paths = [folder / _SHARDS / f"{number:05}.safetensors" for number in range(len(places))]
     if (folder / _PACKED).exists() or all(path.exists() for path in paths):
         return paths
     (folder / _SHARDS).mkdir(parents=True, exist_ok=True)
-    with ReadingPool(reader, workers) as pool:
+    with ReadingPool(reader) as pool:
         for start, path in zip(places, paths, strict=True):
             if not path.exists():
                 found = pool.read(smiles[start : start + SHARD])

@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from grass_gnn.errors import GrassError
 from grass_gnn.files import write_text
 from grass_gnn.tasks import make_task
 
-_NAMES = {
+_NAMES = {  # of splits in a column
     "train": "train",
     "training": "train",
     "val": "val",
@@ -116,7 +117,7 @@ def _split(read: ReadRows, spec: TableSpec, seed: int) -> list[TableRow]:
     """Assign a split to every usable row."""
     rows = read.rows
     if spec.split_column is not None:
-        parts = named_split([row.split or "" for row in rows])
+        parts = [_NAMES.get((row.split or "").strip().lower()) for row in rows]
         if not any(parts):
             example = shorten(next((row.split for row in rows if row.split), ""))
             raise GrassError(
@@ -151,7 +152,7 @@ def stratified_by(read: ReadRows, rows: Sequence[int], asked: bool) -> list[floa
     """
     if make_task(read.task).cells != "classes" or not rows:
         return None
-    labels = [read.values[number][0][0] for number in rows]
+    labels = [read.values[number].targets[0] for number in rows]
     rarest = min(labels.count(label) for label in set(labels))
     return labels if asked or rarest < RARE * len(labels) else None
 
@@ -214,9 +215,9 @@ def random_split(
         return _stratified_split(labels, shares, seed)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     assigned = [""] * count
-    for split, members in zip(SPLITS, _cut(order, _sizes(count, shares)), strict=True):
-        for member in members:
-            assigned[member] = split
+    parts = [[split] * size for split, size in zip(SPLITS, _sizes(count, shares), strict=True)]
+    for member, split in zip(order, chain.from_iterable(parts), strict=False):
+        assigned[member] = split
     return assigned
 
 
@@ -244,12 +245,9 @@ def scaffold_split(scaffolds: Sequence[str], shares: Sequence[float] = DEFAULT_S
         scaffolds: Scaffold of each molecule; a molecule without one is a group by itself.
         shares: Fractions of the training, validation and test set.
     """
-    groups: dict[str, list[int]] = {}
-    for number, name in enumerate(scaffolds):
-        groups.setdefault(name or f"#{number}", []).append(number)
     sizes = dict(zip(SPLITS, _sizes(len(scaffolds), shares), strict=True))
     assigned = [""] * len(scaffolds)
-    for members in sorted(groups.values(), key=lambda members: (-len(members), members[0])):
+    for members in _groups(scaffolds):
         # The first split with room for the whole group, or else the one with the most room left.
         roomiest = max(SPLITS, key=sizes.__getitem__)
         split = next((s for s in SPLITS if sizes[s] >= len(members)), roomiest)
@@ -257,11 +255,6 @@ def scaffold_split(scaffolds: Sequence[str], shares: Sequence[float] = DEFAULT_S
         for member in members:
             assigned[member] = split
     return assigned
-
-
-def named_split(names: Sequence[str]) -> list[str | None]:
-    """Splits named in a column; None for other cells."""
-    return [_NAMES.get(name.strip().lower()) for name in names]
 
 
 def check_splits(assigned: Sequence[str]) -> None:
@@ -291,9 +284,12 @@ def _sizes(count: int, shares: Sequence[float]) -> list[int]:
     return [max(count - val - test, 0), val, test]
 
 
-def _cut(order: list[int], sizes: list[int]) -> list[list[int]]:
-    first, second = sizes[0], sizes[0] + sizes[1]
-    return [order[:first], order[first:second], order[second:]]
+def _groups(names: Sequence[str]) -> list[list[int]]:
+    """The rows of each group, largest group first; a row without a name is a group by itself."""
+    members: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        members.setdefault(name or f"#{number}", []).append(number)
+    return sorted(members.values(), key=lambda rows: (-len(rows), rows[0]))
 
 
 def random_folds(
@@ -326,12 +322,10 @@ def group_folds(groups: Sequence[str], folds: int) -> list[int]:
         groups: Group of each row; a row without one is a group by itself.
         folds: Number of folds.
     """
-    members: dict[str, list[int]] = {}
-    for number, name in enumerate(groups):
-        members.setdefault(name or f"#{number}", []).append(number)
+    members = _groups(groups)
     _check(folds, len(members), "scaffold groups")
     sizes, assigned = [0] * folds, [0] * len(groups)
-    for numbers in sorted(members.values(), key=lambda numbers: (-len(numbers), numbers[0])):
+    for numbers in members:
         fold = sizes.index(min(sizes))
         sizes[fold] += len(numbers)
         for number in numbers:

@@ -95,10 +95,7 @@ class Molecule(NamedTuple):
             edge_index=torch.from_numpy(self.edge_index),
             x=torch.from_numpy(self.x),
             edge_attr=torch.from_numpy(self.edge_attr),
-            y=None,
-            weight=None,
             descriptors=self._descriptors(numbers),
-            masks={},
         )
 
     def with_descriptors(self, numbers: Sequence[float]) -> Data:

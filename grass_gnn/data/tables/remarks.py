@@ -39,7 +39,7 @@ def remarks(read: ReadRows, rows: Sequence[TableRow]) -> list[str]:
         rows: The same rows with their splits.
     """
     usable = [number for number, row in enumerate(rows) if not row.problem and row.split]
-    targets = np.array([read.values[number][0] for number in usable], dtype=float)  # [M, targets]
+    targets = np.array([read.values[n].targets for n in usable], dtype=float)  # [M, targets]
     found = [*_conflicts(read, usable), *_fragments(read, usable)]
     numbers = make_task(read.task).cells == "numbers"
     found += read.told
@@ -89,7 +89,7 @@ def _conflicts(read: ReadRows, usable: Sequence[int]) -> list[str]:
         if molecule is not None:
             places.setdefault(molecule.canonical, []).append(number)
     repeated = [same for same in places.values() if len(same) > 1]
-    conflicting = [same for same in repeated if _differ([read.values[n][0] for n in same])]
+    conflicting = [same for same in repeated if _differ([read.values[n].targets for n in same])]
     if not conflicting:
         return []
     first = [read.rows[number] for number in conflicting[0][:2]]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,13 +45,20 @@ class TableRow:
     problem: str = ""
 
 
+class RowValues(NamedTuple):
+    """The numbers of one row; empty if it has a problem."""
+
+    targets: list[float]  # NaN where one is missing
+    descriptors: list[float]
+
+
 @dataclass(frozen=True)
 class ReadRows:
     """All rows of one or more tables, before they are split."""
 
     rows: list[TableRow]
     molecules: list[Molecule | None]  # of each row; None if it has a problem
-    values: list[tuple[list[float], list[float]]]  # targets and descriptors of each row
+    values: list[RowValues]  # of each row
     schema: TableSchema
     task: TaskConfig
     sentence: str  # the task, and why it was chosen
@@ -125,7 +133,7 @@ def _find_targets(table: Table, names: Sequence[str]) -> list[str]:
 def _warn_of_constants(read: ReadRows) -> None:
     """Warn about targets with the same value in all rows, from which nothing can be learned."""
     for number, name in enumerate(read.schema.targets):
-        values = {read.values[row][0][number] for row in read.usable}
+        values = {read.values[row].targets[number] for row in read.usable}
         known = {value for value in values if not math.isnan(value)}
         if len(known) == 1:
             logger.warning("The target %r has the value %g in all rows.", name, known.pop())
@@ -239,16 +247,17 @@ def _read(
 
 def _encode(
     rows: list[TableRow], schema: TableSchema, task: TaskConfig
-) -> tuple[list[tuple[list[float], list[float]]], list[TableRow]]:
+) -> tuple[list[RowValues], list[TableRow]]:
     """Targets and descriptors of each row as numbers."""
     kind = make_task(task)
     values, checked = [], []
     for row in rows:
-        encoded: tuple[list[float], list[float]] = ([], [])
+        encoded = RowValues([], [])
         if not row.problem:
             try:
                 targets = schema.encode(kind, row.targets)
-                encoded = targets, parse_descriptors(schema.descriptors, row.descriptors)
+                numbers = parse_descriptors(schema.descriptors, row.descriptors)
+                encoded = RowValues(targets, numbers)
             except ValueError as error:
                 row = replace(row, problem=str(error))
         values.append(encoded)

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -180,6 +180,12 @@ def find_molecules(columns: Sequence[str]) -> int | None:
             if name in known:
                 return place
     return None
+
+
+def naming_column(columns: Sequence[str], schema: TableSchema, used: Collection[int]) -> int | None:
+    """The first column that is neither used nor a target: it usually names the molecules."""
+    used = {*used, *(columns.index(name) for name in schema.targets if name in columns)}
+    return next((place for place in range(len(columns)) if place not in used), None)
 
 
 def infer_task(
