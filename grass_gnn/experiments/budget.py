@@ -17,6 +17,7 @@ from grass_gnn.errors import GrassError
 from grass_gnn.nn.model import count_parameters
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
+from grass_gnn.training.signals import Interrupted
 
 
 @dataclass(frozen=True)
@@ -187,8 +188,12 @@ def same_size(config: GRASSConfig, architecture: str, **changes: Any) -> GRASSCo
 def epochs_within(
     config: GRASSConfig, data: PreparedData, folder: Path, seconds: float, seed: int = 0
 ) -> int:
-    """Number of epochs that take about this many seconds, estimated from one epoch."""
-    trial = folder.with_name(folder.name + "-trial")
+    """Number of epochs that take about this many seconds, estimated from one epoch.
+
+    Raises:
+        Interrupted: The process was asked to stop; a later call times the epoch again.
+    """
+    trial = folder.with_name(f"trial-{folder.name}")  # not seed-0-trial, which looks like a run
     shutil.rmtree(trial, ignore_errors=True)
     once = config.override(
         {
@@ -197,6 +202,11 @@ def epochs_within(
             "evaluation.rewirings": 1,
         }
     )
-    each = train(once, data, trial, RunOptions(seed=seed)).results["training"]["seconds"]
-    shutil.rmtree(trial)
+    try:
+        each = train(once, data, trial, RunOptions(seed=seed)).results["training"]["seconds"]
+    except Interrupted:
+        told = "Stopped while an epoch was timed; run the same command to resume."
+        raise Interrupted(told) from None
+    finally:
+        shutil.rmtree(trial, ignore_errors=True)
     return max(1, round(seconds / each))

@@ -6,6 +6,8 @@ import csv
 import io
 import shutil
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,17 @@ def state(folder: Path) -> str:
     return "begun" if (folder / CARD).is_file() else "new"
 
 
+@contextmanager
+def using_threads(count: int | None) -> Iterator[None]:
+    """Limit torch to a number of threads; None leaves it as it is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if count is None else count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def run_job(job: Job, folder: Path) -> None:
     """Train and evaluate, or resume an interrupted run; an error is written to a file.
 
@@ -110,9 +123,8 @@ def run_job(job: Job, folder: Path) -> None:
     """
     (folder / ERROR).unlink(missing_ok=True)
     try:
-        if job.threads is not None:
-            torch.set_num_threads(job.threads)
-        _train(job, folder)
+        with using_threads(job.threads):
+            _train(job, folder)
     except Interrupted:
         raise
     except Exception as error:
