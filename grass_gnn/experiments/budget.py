@@ -129,6 +129,10 @@ def make_budget(
         given["minutes"] = None
     elif "minutes" in given:
         given["epochs"] = None
+    if "training.epochs" in (settings or {}):  # takes the place of the number that a budget has
+        if "epochs" in given:
+            raise GrassError("Use either --set training.epochs or --epochs (--minutes), not both.")
+        given |= {"epochs": None, "minutes": None}
     return replace(BUDGETS[name], settings=settings or None, **given)
 
 

@@ -151,6 +151,18 @@ def test_a_grid_stopped_while_an_epoch_is_timed_is_reported_and_resumed(
         assert [advance.error for advance in grid.run()] == [None]
 
 
+@pytest.mark.parametrize("name", ["smoke", "hour"])
+def test_epochs_may_also_be_a_setting(name, tmp_path, random_source):
+    budget = make_budget(name, {"training.epochs": 3})
+    (job,) = Grid(tiny_experiment(cells=["grass"]), tmp_path / "grid", budget).jobs
+    assert job.config().training.epochs == 3 and budget.minutes is None
+    assert "1 epoch" not in budget.describe() and "min" not in budget.describe()
+    assert make_budget("paper", {"training.epochs": 3}).to_dict()["epochs"] is None
+    for limit in ({"epochs": 2}, {"minutes": 1}):
+        with pytest.raises(GrassError):
+            make_budget(name, {"training.epochs": 3}, **limit)
+
+
 def test_settings_of_a_budget_reach_all_rows_but_those_that_are_about_them(tmp_path, random_source):
     given = {"training.optimizer": "muon", "rewiring.degree": 3}
     budget = make_budget("smoke", given)
