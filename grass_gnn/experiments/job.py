@@ -80,16 +80,15 @@ class Job:
 
     def config(self) -> GRASSConfig:
         """The configuration within the budget; baselines have the same size as GRASS."""
-        cell = self.cell
-        if cell.architecture is None:
-            return self._within(cell.config())
-        grass = self._within(GRASSConfig.preset(cell.preset))
-        layers = min(cell.config().model.layers, self.budget.layers or 10**6)
-        changes = {**cell.settings, "model.layers": layers}
-        return self._within(same_size(grass, cell.architecture, **changes))
-
-    def _within(self, config: GRASSConfig) -> GRASSConfig:
-        config = self.budget.apply(config, own=self.cell.settings)
+        cell, own = self.cell, list(self.cell.settings)
+        config = cell.config()
+        if cell.architecture is not None:
+            grass = self.budget.apply(GRASSConfig.preset(cell.preset))
+            layers = min(config.model.layers, self.budget.layers or 10**6)
+            changes = {**cell.settings, "model.layers": layers}
+            config = same_size(grass, cell.architecture, **changes)
+            own.append("model.dim")  # which was fitted
+        config = self.budget.apply(config, own)
         return config.override({"training.epochs": self.epochs}) if self.epochs else config
 
 
