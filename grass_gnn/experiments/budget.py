@@ -15,6 +15,7 @@ from grass_gnn.data.packed.dataset import PoolingStatistics
 from grass_gnn.data.packed.prepare import PreparedData, SplitSize
 from grass_gnn.errors import GrassError
 from grass_gnn.nn.model import count_parameters
+from grass_gnn.nn.norm import NORMS, BatchNorm
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
 from grass_gnn.training.signals import Interrupted
@@ -55,7 +56,7 @@ class Budget:
         passes = passes if self.passes is None else min(passes, self.passes)
         rewirings = rewirings if self.rewirings is None else min(rewirings, self.rewirings)
         # Deterministic evaluations are done once; other norms have no statistics to collect.
-        collects = model.architecture == "grass" and model.norm == "batch"
+        collects = model.architecture == "grass" and issubclass(NORMS[model.norm], BatchNorm)
         changes["evaluation.statistics_passes"] = passes if collects else 0
         changes["evaluation.rewirings"] = 1 if is_deterministic(config) else rewirings
         return config.override(changes)
