@@ -31,14 +31,21 @@ def test_train_evaluate_and_resume(tmp_path, capsys):
     results = json.loads(capsys.readouterr().out)
     assert results["official"] is False and results["test"]["rewirings"] == 2
     assert main(["evaluate", "run", "--json"]) == 0  # the graphs are generated again
-    again = json.loads(capsys.readouterr().out)
+    captured = capsys.readouterr()
+    again = json.loads(captured.out)
     assert again["test"]["mean"] == pytest.approx(results["test"]["mean"], rel=1e-6)
+    assert "other graphs" not in captured.err
     assert main(["evaluate", "run", "--split", "val", "--deterministic"]) == 0
     assert "val" in capsys.readouterr().out
     assert main(["train", "cluster", *SMALL, "--out", "run"]) == 1
     assert "--resume" in capsys.readouterr().err
     assert main(["train", "cluster", *SMALL, "--out", "run", "--resume"]) == 0
     assert "Everything is in run" in capsys.readouterr().out
+    card = json.loads((tmp_path / "run" / "config.json").read_text())
+    card["data"]["origin"]["seed"] = 1  # as if the files of a dataset had been replaced
+    (tmp_path / "run" / "config.json").write_text(json.dumps(card))
+    assert main(["evaluate", "run"]) == 0
+    assert "other graphs" in capsys.readouterr().err
 
 
 def test_config_file_of_a_run_trains_again(tmp_path, capsys):
