@@ -314,6 +314,8 @@ def _gain(split: str, row: dict[str, Any], count: int) -> str:
     one, all_of_them = row["mean"], _averaged(row)[count]
     if math.isnan(one) or math.isnan(all_of_them):
         return f"{row['metric']} is undefined on {split}: all of its rows have the same target."
+    if math.isclose(one, all_of_them, rel_tol=1e-9):  # such as errors of the same sign
+        return f"Averaging {count} rewirings makes no difference on {split} ({row['metric']})."
     gain = (one - all_of_them) if row["metric"] in LOWER_IS_BETTER else (all_of_them - one)
     share = f" ({abs(gain / one):.1%})" if one else ""
     return (

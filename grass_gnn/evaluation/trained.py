@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
     from grass_gnn.data.packed.prepare import PreparedData
 
+
+logger = logging.getLogger(__name__)
 
 WEIGHTS, CARD = "weights.safetensors", "config.json"
 FORMAT = 1
@@ -328,17 +331,26 @@ def find_data(
     from grass_gnn.data.packed.prepare import open_prepared, prepare_benchmark
 
     try:
-        origin = _CardData.model_validate(trained.card.get("data", {})).origin
+        known = _CardData.model_validate(trained.card.get("data", {}))
     except ValidationError:
         raise GrassError(f"The description of the data in {trained.folder} is damaged.") from None
+    origin = known.origin
     if origin.prepared is not None and trained.folder is not None:
         return open_prepared(trained.folder / "data" / origin.prepared, trained.config)
     generate = origin.generated
     if data is None and origin.folder is not None and Path(origin.folder).is_dir():
         data = origin.folder
-    return prepare_benchmark(
+    prepared = prepare_benchmark(
         trained.config, data, None if data else generate, origin.seed, progress
     )
+    if known.fingerprint.hash not in (None, prepared.fingerprint.hash):
+        logger.warning(
+            "The run used other graphs than these, or only some of them (their hash is %s, not "
+            "%s): the scores differ from those in its results.json.",
+            prepared.fingerprint.hash,
+            known.fingerprint.hash,
+        )
+    return prepared
 
 
 class _Origin(BaseModel):
@@ -350,5 +362,12 @@ class _Origin(BaseModel):
     seed: int = 0
 
 
+class _Fingerprint(BaseModel):
+    """What is known about these data."""
+
+    hash: str | None = None
+
+
 class _CardData(BaseModel):
     origin: _Origin = _Origin()
+    fingerprint: _Fingerprint = _Fingerprint()

@@ -15,8 +15,10 @@ from grass_gnn.data.packed.dataset import PoolingStatistics
 from grass_gnn.data.packed.prepare import PreparedData, SplitSize
 from grass_gnn.errors import GrassError
 from grass_gnn.nn.model import count_parameters
+from grass_gnn.nn.norm import NORMS, BatchNorm
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.run import train
+from grass_gnn.training.signals import Interrupted
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Budget:
         passes = passes if self.passes is None else min(passes, self.passes)
         rewirings = rewirings if self.rewirings is None else min(rewirings, self.rewirings)
         # Deterministic evaluations are done once; other norms have no statistics to collect.
-        collects = model.architecture == "grass" and model.norm == "batch"
+        collects = model.architecture == "grass" and issubclass(NORMS[model.norm], BatchNorm)
         changes["evaluation.statistics_passes"] = passes if collects else 0
         changes["evaluation.rewirings"] = 1 if is_deterministic(config) else rewirings
         return config.override(changes)
@@ -128,6 +130,10 @@ def make_budget(
         given["minutes"] = None
     elif "minutes" in given:
         given["epochs"] = None
+    if "training.epochs" in (settings or {}):  # takes the place of the number that a budget has
+        if "epochs" in given:
+            raise GrassError("Use either --set training.epochs or --epochs (--minutes), not both.")
+        given |= {"epochs": None, "minutes": None}
     return replace(BUDGETS[name], settings=settings or None, **given)
 
 
@@ -187,8 +193,12 @@ def same_size(config: GRASSConfig, architecture: str, **changes: Any) -> GRASSCo
 def epochs_within(
     config: GRASSConfig, data: PreparedData, folder: Path, seconds: float, seed: int = 0
 ) -> int:
-    """Number of epochs that take about this many seconds, estimated from one epoch."""
-    trial = folder.with_name(folder.name + "-trial")
+    """Number of epochs that take about this many seconds, estimated from one epoch.
+
+    Raises:
+        Interrupted: The process was asked to stop; a later call times the epoch again.
+    """
+    trial = folder.with_name(f"trial-{folder.name}")  # not seed-0-trial, which looks like a run
     shutil.rmtree(trial, ignore_errors=True)
     once = config.override(
         {
@@ -197,6 +207,11 @@ def epochs_within(
             "evaluation.rewirings": 1,
         }
     )
-    each = train(once, data, trial, RunOptions(seed=seed)).results["training"]["seconds"]
-    shutil.rmtree(trial)
+    try:
+        each = train(once, data, trial, RunOptions(seed=seed)).results["training"]["seconds"]
+    except Interrupted:
+        told = "Stopped while an epoch was timed; run the same command to resume."
+        raise Interrupted(told) from None
+    finally:
+        shutil.rmtree(trial, ignore_errors=True)
     return max(1, round(seconds / each))

@@ -12,7 +12,16 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.errors import GrassError
 from grass_gnn.experiments.budget import Budget, epochs_within
 from grass_gnn.experiments.catalogue import Experiment, experiment
-from grass_gnn.experiments.job import CARD, ERROR, RESULTS, Job, Source, run_job, state
+from grass_gnn.experiments.job import (
+    CARD,
+    ERROR,
+    RESULTS,
+    Job,
+    Source,
+    run_job,
+    state,
+    using_threads,
+)
 from grass_gnn.files import locked, read_json, write_json
 
 GRID = "grid.json"
@@ -120,7 +129,8 @@ class Grid:
             config = self.budget.apply(GRASSConfig.preset(preset))
             data = self.budget.limit(job.source.prepare(config))
             seconds = 60 * self.budget.minutes
-            plan[preset] = epochs_within(config, data, self.folder / "plan", seconds)
+            with using_threads(job.threads):  # those of the runs
+                plan[preset] = epochs_within(config, data, self.folder / "plan", seconds)
             write_json(path, plan)
         return replace(job, epochs=plan[preset])
 

@@ -6,6 +6,8 @@ import csv
 import io
 import shutil
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,16 +80,15 @@ class Job:
 
     def config(self) -> GRASSConfig:
         """The configuration within the budget; baselines have the same size as GRASS."""
-        cell = self.cell
-        if cell.architecture is None:
-            return self._within(cell.config())
-        grass = self._within(GRASSConfig.preset(cell.preset))
-        layers = min(cell.config().model.layers, self.budget.layers or 10**6)
-        changes = {**cell.settings, "model.layers": layers}
-        return self._within(same_size(grass, cell.architecture, **changes))
-
-    def _within(self, config: GRASSConfig) -> GRASSConfig:
-        config = self.budget.apply(config, own=self.cell.settings)
+        cell, own = self.cell, list(self.cell.settings)
+        config = cell.config()
+        if cell.architecture is not None:
+            grass = self.budget.apply(GRASSConfig.preset(cell.preset))
+            layers = min(config.model.layers, self.budget.layers or 10**6)
+            changes = {**cell.settings, "model.layers": layers}
+            config = same_size(grass, cell.architecture, **changes)
+            own.append("model.dim")  # which was fitted
+        config = self.budget.apply(config, own)
         return config.override({"training.epochs": self.epochs}) if self.epochs else config
 
 
@@ -102,6 +103,17 @@ def state(folder: Path) -> str:
     return "begun" if (folder / CARD).is_file() else "new"
 
 
+@contextmanager
+def using_threads(count: int | None) -> Iterator[None]:
+    """Limit torch to a number of threads; None leaves it as it is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if count is None else count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def run_job(job: Job, folder: Path) -> None:
     """Train and evaluate, or resume an interrupted run; an error is written to a file.
 
@@ -110,9 +122,8 @@ def run_job(job: Job, folder: Path) -> None:
     """
     (folder / ERROR).unlink(missing_ok=True)
     try:
-        if job.threads is not None:
-            torch.set_num_threads(job.threads)
-        _train(job, folder)
+        with using_threads(job.threads):
+            _train(job, folder)
     except Interrupted:
         raise
     except Exception as error:

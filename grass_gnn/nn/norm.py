@@ -55,6 +55,13 @@ class Norm(nn.Module):
     fused_name: ClassVar[str | None] = None
     """Name of the same norm in the fused kernel; ``None`` if the kernel does not have it."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A norm with another ``forward`` does not inherit the other forms of the one before."""
+        super().__init_subclass__(**options)
+        for name in ("fused_name", "for_blocks") if "forward" in vars(cls) else ():
+            if name not in vars(cls):
+                setattr(cls, name, getattr(Norm, name))
+
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
 

@@ -6,6 +6,7 @@ part in the steps. Processes are started by torchrun or SLURM, or by the leader 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import subprocess
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from grass_gnn.config import GRASSConfig
 from grass_gnn.errors import GrassError
@@ -158,7 +160,7 @@ class Team:
                 "num_nodes": self.nodes,
                 "strategy": DDPStrategy(
                     find_unused_parameters=self._leaves_weights_unused(config),
-                    broadcast_buffers=False,  # synchronised norms agree, others need not
+                    **_own_buffers(),
                 ),
             }
         if config.training.precision != "32-true":
@@ -214,6 +216,16 @@ class Team:
 
 
 ALONE = Team()
+
+
+def _own_buffers() -> dict[str, Any]:
+    """The argument of DDP for buffers of each process: synchronised norms agree, others need not.
+
+    Torch 2.13 has given it another name, and warns of the old one.
+    """
+    known = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    return {name: False}
 
 
 def _single_device(device: torch.device) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import torch
 import grass_gnn
 from grass_gnn.api.fitting import EXAMPLE
 from grass_gnn.cli import main, run
+from grass_gnn.cli.common import show_results
 from grass_gnn.evaluation.trained import load_model
 
 SMALL = [
@@ -31,14 +32,28 @@ def test_train_evaluate_and_resume(tmp_path, capsys):
     results = json.loads(capsys.readouterr().out)
     assert results["official"] is False and results["test"]["rewirings"] == 2
     assert main(["evaluate", "run", "--json"]) == 0  # the graphs are generated again
-    again = json.loads(capsys.readouterr().out)
+    captured = capsys.readouterr()
+    again = json.loads(captured.out)
     assert again["test"]["mean"] == pytest.approx(results["test"]["mean"], rel=1e-6)
+    assert "other graphs" not in captured.err
     assert main(["evaluate", "run", "--split", "val", "--deterministic"]) == 0
     assert "val" in capsys.readouterr().out
     assert main(["train", "cluster", *SMALL, "--out", "run"]) == 1
     assert "--resume" in capsys.readouterr().err
     assert main(["train", "cluster", *SMALL, "--out", "run", "--resume"]) == 0
     assert "Everything is in run" in capsys.readouterr().out
+    card = json.loads((tmp_path / "run" / "config.json").read_text())
+    card["data"]["origin"]["seed"] = 1  # as if the files of a dataset had been replaced
+    (tmp_path / "run" / "config.json").write_text(json.dumps(card))
+    assert main(["evaluate", "run"]) == 0
+    assert "other graphs" in capsys.readouterr().err
+
+
+def test_rounding_is_no_gain_from_averaging(capsys):
+    row = {"metric": "mae", "mean": 0.1 + 0.2, "variance": 0.0, "averaged": {"1": 0.3, "2": 0.3}}
+    show_results({"test": {**row, "metrics": {"mae": (0.3, (0.2, 0.4))}}})
+    told = capsys.readouterr().out
+    assert "makes no difference on test" in told and "better" not in told
 
 
 def test_config_file_of_a_run_trains_again(tmp_path, capsys):

@@ -8,7 +8,7 @@ from tiny_grids import TINY
 
 from grass_gnn import GrassError
 from grass_gnn.config import preset_names, setting_names
-from grass_gnn.experiments.budget import BUDGETS
+from grass_gnn.experiments.budget import BUDGETS, make_budget
 from grass_gnn.experiments.catalogue import experiment, experiments
 from grass_gnn.experiments.job import Job, Source, run_job
 from grass_gnn.experiments.published import published_table
@@ -96,6 +96,16 @@ def test_baselines_have_the_papers_number_of_parameters(name, budget):
             assert config.model.layers == cell.settings["model.layers"]
             assert config.evaluation.rewirings == 1  # they see no random edges
             assert config.evaluation.statistics_passes == 0
+
+
+@pytest.mark.parametrize("setting", ["model.layers", "model.dim"])
+def test_baselines_follow_the_size_that_a_setting_gives_grass(setting):
+    budget = make_budget("paper", {setting: 8})
+    sizes = [
+        count_parameters(Job("zinc-baselines", cell, 0, budget, Source()).config())
+        for cell in experiment("zinc-baselines").only(["grass", "gin"]).cells.values()
+    ]
+    assert abs(sizes[1] / sizes[0] - 1) < 0.15  # widths are multiples of four
 
 
 def test_presets_are_experiments_of_one_cell():

@@ -7,10 +7,13 @@ import sys
 import time
 
 import pytest
+import torch
 from tiny_grids import TINY, tiny_experiment
 
 from grass_gnn import GrassError
 from grass_gnn.cli import main
+from grass_gnn.experiments import budget as budget_module
+from grass_gnn.experiments import grid as grid_module
 from grass_gnn.experiments import job as job_module
 from grass_gnn.experiments.budget import BUDGETS, make_budget
 from grass_gnn.experiments.catalogue import experiment
@@ -19,6 +22,7 @@ from grass_gnn.experiments.job import Source
 from grass_gnn.experiments.measured import GridRecord
 from grass_gnn.experiments.runners import _ending, in_processes
 from grass_gnn.files import read_json
+from grass_gnn.training.signals import Interrupted
 
 CLUSTER = [
     *("reproduce", "cluster-baselines", "--cells", "grass,gcn", "--generate", "8,4,4"),
@@ -100,6 +104,63 @@ def test_budgets_say_what_they_are():
         make_budget("smoky")
     with pytest.raises(GrassError, match="either"):
         make_budget("paper", epochs=3, minutes=2)
+
+
+@pytest.mark.parametrize(("name", "shared"), [("zinc-ablation", True), ("zinc-minutes", False)])
+def test_minutes_are_those_of_the_threads_of_a_run(name, shared, tmp_path, random_source):
+    """Shared by all rows, or timed in each run."""
+    threads, used = torch.get_num_threads(), []
+    budget = make_budget("smoke", minutes=0.01)
+    grid = Grid(tiny_experiment(name, ["grass"]), tmp_path / "grid", budget, threads=threads + 1)
+    original = budget_module.train
+
+    def noting(*args, **options):
+        used.append(torch.get_num_threads())
+        return original(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budget_module, "train", noting)
+        assert not [a.error for a in grid.run() if a.error]
+    assert used == [threads + 1] and torch.get_num_threads() == threads
+    assert (grid.folder / "plan.json").exists() == shared
+
+
+@pytest.mark.parametrize("name", ["zinc-ablation", "zinc-minutes"])
+def test_a_grid_stopped_while_an_epoch_is_timed_is_reported_and_resumed(
+    name, tmp_path, random_source
+):
+    """Timed for all rows together or in each run, and killed before anything was removed."""
+    grid = Grid(
+        tiny_experiment(name, ["grass"]), tmp_path / "grid", make_budget("smoke", minutes=1)
+    )
+
+    def stopped(config, data, folder, options):
+        (folder / "checkpoints").mkdir(parents=True)
+        raise Interrupted(f"resume with --resume --out {folder}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budget_module, "train", stopped)
+        patch.setattr(budget_module.shutil, "rmtree", lambda *args, **options: None)
+        with pytest.raises(Interrupted, match="the same command"):
+            list(grid.run())
+    record = GridRecord.open(grid.folder)
+    assert record.all_runs == record.unfinished == [] and record.failures == {}
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (grid_module, job_module):
+            patch.setattr(module, "epochs_within", lambda *args: 1)
+        assert [advance.error for advance in grid.run()] == [None]
+
+
+@pytest.mark.parametrize("name", ["smoke", "hour"])
+def test_epochs_may_also_be_a_setting(name, tmp_path, random_source):
+    budget = make_budget(name, {"training.epochs": 3})
+    (job,) = Grid(tiny_experiment(cells=["grass"]), tmp_path / "grid", budget).jobs
+    assert job.config().training.epochs == 3 and budget.minutes is None
+    assert "1 epoch" not in budget.describe() and "min" not in budget.describe()
+    assert make_budget("paper", {"training.epochs": 3}).to_dict()["epochs"] is None
+    for limit in ({"epochs": 2}, {"minutes": 1}):
+        with pytest.raises(GrassError):
+            make_budget(name, {"training.epochs": 3}, **limit)
 
 
 def test_settings_of_a_budget_reach_all_rows_but_those_that_are_about_them(tmp_path, random_source):

@@ -13,6 +13,7 @@ from grass_gnn import GRASSConv
 from grass_gnn.api.fitting import default_settings
 from grass_gnn.config import GRASSConfig, preset_names
 from grass_gnn.errors import GrassError
+from grass_gnn.experiments.budget import make_budget
 from grass_gnn.nn.model import make_model
 from grass_gnn.nn.norm import (
     NORMS,
@@ -360,3 +361,34 @@ def test_rare_inputs_are_clipped_alike_in_training_and_evaluation(architecture):
 def test_presets_have_no_limit_and_own_data_do():
     assert all(GRASSConfig.preset(name).model.input_limit == 0 for name in preset_names())
     assert default_settings(500, 20.0)["model.input_limit"] > 0
+
+
+class ScaledNorm(BatchNorm):
+    """A norm that someone derives from batch norm: with a learned scale."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.scale = torch.nn.Parameter(torch.full((dim,), 2.0))
+
+    def forward(self, v, row_graph, num_graphs):
+        return self.scale * super().forward(v, row_graph, num_graphs)
+
+
+def test_a_norm_derived_from_batch_norm_is_what_the_layer_computes(monkeypatch):
+    """The fused kernel and evaluation in blocks have the norm that it is derived from."""
+    monkeypatch.setitem(NORMS, "scaled", ScaledNorm)
+    plain, scaled = GRASSConv(4), GRASSConv(4, norm="scaled")
+    scaled.load_state_dict(plain.state_dict(), strict=False)
+    edge_index = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 0, 2]])
+    x, e = torch.randn(4, 4), torch.randn(5, 4)
+    expected, found = plain(x, edge_index, e), scaled(x, edge_index, e)
+    for one, other in zip(expected, found, strict=True):
+        assert torch.allclose(2 * one, other, atol=1e-5)
+    found[0].square().sum().backward()
+    assert scaled.node_norm.scale.grad.abs().min() > 0
+    with pytest.raises(GrassError):
+        scaled.node_norm.for_blocks(Moments())
+    budget = make_budget("paper")
+    monkeypatch.setitem(NORMS, "layer", ScaledNorm)
+    config = budget.apply(GRASSConfig.preset("zinc", **{"model.norm": "layer"}))
+    assert config.evaluation.statistics_passes == 100

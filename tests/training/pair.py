@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -94,6 +95,7 @@ def masks(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("error", FutureWarning)  # a user would see it in every run
     torch.set_num_threads(1)
     protocol.BOOTSTRAP = 2  # confidence intervals are not what is tried here
     place = Path(sys.argv[1])

@@ -1,7 +1,8 @@
 """Generators of PATTERN and CLUSTER, the stochastic block models of the two benchmarks.
 
 They give two real benchmarks of any size without a download. Graph i of a split depends only on the
-seed, the split and i, so that a larger set starts with the graphs of a smaller one.
+seed, the split and i, and in PATTERN on the pattern of its group. A larger CLUSTER therefore starts
+with the graphs of a smaller one; in PATTERN, the groups depend on the sizes of the splits.
 """
 
 from __future__ import annotations
