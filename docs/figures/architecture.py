@@ -91,7 +91,7 @@ def rewiring() -> list[str]:
         box(426, 14, 400, 270),
         *heading(442, 48, 2, "Random rewiring"),
         *graph(527, 88, added=True),
-        text(626, 262, "a fresh random regular graph, each step", 20),
+        text(626, 262, "new random edges at every step", 20),
     ]
 
 
@@ -148,7 +148,7 @@ def head() -> list[str]:
     return [
         box(560, 484, 266, 142),
         *heading(576, 518, 5, "Prediction head"),
-        text(693, 564, "ŷ ± spread", 26, INK, font_weight="bold"),
+        text(693, 564, "ŷ ± std", 26, INK, font_weight="bold"),
         text(693, 598, "over rewirings", 20, GREY),
     ]
 

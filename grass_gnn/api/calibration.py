@@ -40,11 +40,11 @@ from grass_gnn.uncertainty.calibration import (
     SpreadCalibration,
     calibration_error,
     checksums,
-    clue_table,
     file_name,
     fit_error_model,
     fit_scale,
     fit_temperature,
+    indicator_table,
     kept_scores,
     miscalibration_area,
     with_temperature,
@@ -206,10 +206,10 @@ def _check_spreads(
         if not bool(own.any()):
             raise GrassError(f"All predictions of {name} are exact: there is nothing to calibrate.")
         near = None if held.near is None else held.near.rows(known.numpy())
-        clues = clue_table(std.numpy(), near, number, units[number])
+        indicators = indicator_table(std.numpy(), near, number, units[number])
         size = own.abs().numpy()
         model, scores = fit_error_model(
-            clues, size, units[number], held.between_models, held.forest
+            indicators, size, units[number], held.between_models, held.forest
         )
         calibrated = torch.from_numpy(size / np.maximum(scores, 1e-12))
         before[name], after[name] = z, scores

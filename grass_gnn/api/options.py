@@ -17,7 +17,7 @@ class PredictOptions:
     """How a table is predicted, embedded or explained.
 
     Args:
-        smiles: Column of SMILES; that of the training table by default.
+        smiles: Column of SMILES or InChI; that of the training table by default.
         rewirings: Number of random rewirings to average over.
         seed: Random seed of the rewirings.
         deterministic: Derive the rewirings of each molecule from the molecule alone (with its

@@ -43,7 +43,13 @@ def finetune(
         Fields(
             TABLE,
             only=option_fields(TableSpec, but=("features",)),
-            help=(("smiles", "Column of SMILES; that of RUN by default, or found by its name."),),
+            help=(
+                ("targets", "Columns to predict, separated by commas."),
+                (
+                    "smiles",
+                    "Column of SMILES or InChI; that of RUN by default, or found by its name.",
+                ),
+            ),
         ),
     ],
     options: OneProcessOptions,

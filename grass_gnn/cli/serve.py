@@ -48,7 +48,9 @@ def serve(
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
-        raise GrassError("The page needs Starlette: pip install 'grass-gnn[serve]'.") from None
+        raise GrassError(
+            "The web interface needs Starlette: pip install 'grass-gnn[serve]'."
+        ) from None
     from grass_gnn.progress import reporting
     from grass_gnn.uncertainty.ensembles import load_models
 

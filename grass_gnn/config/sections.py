@@ -380,8 +380,8 @@ class TrainingConfig(Section):
     )
     kekule_forms: bool = Field(
         False,
-        description="Data augmentation for molecules without aromatic bonds (vocabulary zinc): a "
-        "random Kekulé form of each molecule in each epoch.",
+        description="Data augmentation for molecules without aromatic bonds (--features zinc, ZINC "
+        "benchmark): a random Kekulé form of each molecule in each epoch.",
     )
     checkpoint_minutes: PositiveFloat = Field(5.0, description="Minutes between checkpoints.")
     skipped_steps: Annotated[int, Field(ge=1)] = Field(

@@ -6,7 +6,7 @@ need neither scikit-learn nor pickle.
 A forest of numbers also knows where it errs. Every row was left out by a third of the trees, so
 its error can be measured on them (out of bag), and each leaf keeps the mean absolute error of its
 rows. For a new molecule, the average over the leaves it reaches says how large the errors of
-similar training molecules are: a clue to its own error that rests on the whole training set.
+similar training molecules are: an indicator of its own error that rests on the whole training set.
 """
 
 from __future__ import annotations

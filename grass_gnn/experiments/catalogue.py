@@ -70,7 +70,7 @@ class Experiment:
         """A cell, by name."""
         if name not in self.cells:
             known = list(self.cells)
-            raise GrassError(f"{self.name} has no cell {name!r}{suggest(name, known)}")
+            raise GrassError(f"{self.name} has no row {name!r}{suggest(name, known)}")
         return self.cells[name]
 
     def only(self, names: list[str]) -> Experiment:

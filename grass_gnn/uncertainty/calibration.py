@@ -4,13 +4,13 @@ The standard deviation of an error is modelled as
 
     log σ(x) = a + Σᵢ wᵢ log cᵢ(x),    wᵢ ≥ 0,
 
-where the clues c are known beforehand: the spread of the predictions over rewirings and models, the
-distance of the graph to the training set in the model's representation, how much its prediction
-disagrees with the targets of its neighbours there, how well the model fits them, and, of
-molecules, the dissimilarity of their fingerprints to those of the training set and the errors of
-training molecules in the same leaves of the forest (out of bag). The weights are
-fitted to the errors of rows that the model was not trained on, by the likelihood of a Laplace
-distribution, and drawn towards :data:`PRIOR`, because there may be only a few dozen such rows.
+where the indicators c are known beforehand: the spread of the predictions over rewirings and
+models, the distance of the graph to the training set in the model's representation, how much its
+prediction disagrees with the targets of its neighbours there, how well the model fits them, and,
+for molecules, the dissimilarity of their fingerprints to those of the training set and the errors
+of training molecules in the same leaves of the forest (out of bag). The weights are fitted to the
+errors of rows that the model was not trained on, by the likelihood of a Laplace distribution, and
+drawn towards :data:`PRIOR`, because there may be only a few dozen such rows.
 
 The half-width of an interval is σ(x) times a quantile of |error| / σ over the same rows
 (split-conformal prediction with normalised scores; Lei et al. 2018, section 5.2). So that no row
@@ -52,9 +52,9 @@ ONLY_SPREAD = (0.5,)  # the weight of the spread where there is nothing else
 WITH_FOREST = (0.5, 0.5, 0.2, 0.1, 1.0, 0.3)
 _STRENGTH = 10.0  # of the prior, in rows
 _LARGEST = 2.0  # weight
-# Added to the clues, so that none of them makes a standard deviation zero. Spread, disagreement,
-# residual and errors in leaves are in units of the standard deviation of the targets. Fingerprints
-# of different molecules may be the same, so that of the dissimilarity is large.
+# Added to the indicators, so that none of them makes a standard deviation zero. Spread,
+# disagreement, residual and errors in leaves are in units of the standard deviation of the targets.
+# Fingerprints of different molecules may be the same, so that of the dissimilarity is large.
 _FLOORS = (0.01, 0.1, 0.05, 0.02, 0.3, 0.02)
 _FOLDS = 10
 _SMALLEST = 1e-6  # error, in the same unit
@@ -84,15 +84,17 @@ class ErrorModel(Section):
             near: Comparison with the training set.
             output: Number of the output.
         """
-        clues = clue_table(spread, near, output, self.unit)
-        count = min(clues.shape[1], len(self.weights))  # what is not known counts as usual
+        indicators = indicator_table(spread, near, output, self.unit)
+        count = min(indicators.shape[1], len(self.weights))  # what is not known counts as usual
         weights = np.array(self.weights[:count])
-        logs = self.intercept + (clues[:, :count] - self.centers[:count]) @ weights
+        logs = self.intercept + (indicators[:, :count] - self.centers[:count]) @ weights
         return self.unit * np.exp(np.clip(logs, -30, 30))
 
 
-def clue_table(spread: np.ndarray, near: Nearness | None, output: int, unit: float) -> np.ndarray:
-    """Logarithms of the clues [M, 1 or 4 to 6]; arguments as for :meth:`ErrorModel.std`."""
+def indicator_table(
+    spread: np.ndarray, near: Nearness | None, output: int, unit: float
+) -> np.ndarray:
+    """Logarithms of the indicators [M, 1 or 4 to 6]; arguments as for :meth:`ErrorModel.std`."""
     columns = [spread / unit]
     if near is not None:
         columns += [near.distance, near.disagreement[:, output] / unit]
@@ -106,7 +108,7 @@ def clue_table(spread: np.ndarray, near: Nearness | None, output: int, unit: flo
 
 
 def fit_error_model(
-    clues: np.ndarray,
+    indicators: np.ndarray,
     error: np.ndarray,
     unit: float,
     between_models: bool = True,
@@ -115,7 +117,7 @@ def fit_error_model(
     """Fit a model to the errors of rows that were not trained on.
 
     Args:
-        clues: Of each row [M, 1 or 4 to 6]; see :func:`clue_table`.
+        indicators: Of each row [M, 1 or 4 to 6]; see :func:`indicator_table`.
         error: Absolute errors [M].
         unit: Standard deviation of the training targets.
         between_models: Whether the spread is also that between models.
@@ -130,9 +132,9 @@ def fit_error_model(
     fold = np.arange(rows) % min(_FOLDS, rows)
     for number in range(min(_FOLDS, rows)):
         own = fold == number
-        centers, intercept, weights = _fit(clues[~own], size[~own], forest)
-        scores[own] = size[own] / np.exp(intercept + (clues[own] - centers) @ weights)
-    centers, intercept, weights = _fit(clues, size, forest)
+        centers, intercept, weights = _fit(indicators[~own], size[~own], forest)
+        scores[own] = size[own] / np.exp(intercept + (indicators[own] - centers) @ weights)
+    centers, intercept, weights = _fit(indicators, size, forest)
     scale = max(float(np.sqrt(np.mean(np.square(scores)))), _SMALLEST)
     model = ErrorModel(
         unit=unit,
@@ -144,15 +146,17 @@ def fit_error_model(
     return model, scores / scale
 
 
-def _fit(clues: np.ndarray, size: np.ndarray, forest: bool) -> tuple[np.ndarray, float, np.ndarray]:
+def _fit(
+    indicators: np.ndarray, size: np.ndarray, forest: bool
+) -> tuple[np.ndarray, float, np.ndarray]:
     """The most likely centers, intercept and weights, of errors [M] in units of the targets."""
     from scipy.optimize import minimize
 
-    columns = clues.shape[1]
+    columns = indicators.shape[1]
     usual = WITH_FOREST if forest else PRIOR
     prior = np.array(usual[:columns] if columns > 1 else ONLY_SPREAD)
-    centers = clues.mean(axis=0)
-    centred = clues - centers
+    centers = indicators.mean(axis=0)
+    centred = indicators - centers
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         intercept, weights = parameters[0], parameters[1:]

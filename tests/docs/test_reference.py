@@ -48,6 +48,12 @@ def test_every_command_explains_itself(name: str) -> None:
         parse(words[1:])
 
 
+def test_only_commands_that_take_bundled_tables_mention_them() -> None:
+    for name, command in COMMANDS.items():
+        texts = " ".join(one.help or "" for one in parameters(command))
+        assert "bundled" not in texts or "solubility" in texts, name
+
+
 def test_every_setting_is_described() -> None:
     silent = [
         f"{name}.{key}"

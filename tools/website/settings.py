@@ -35,10 +35,14 @@ config = GRASSConfig.preset("zinc", **{"model.layers": 12})
 config = config.override({"training.epochs": 50})
 ```
 
-For tables of molecules and your own graphs, `train` and `fit` use other defaults, most of which
-depend on the size of the data: depth, encoding, number of added edges, learning rate, batch size,
-epochs and patience. The chosen settings are in `config.toml` in the run folder, and
-`grass-gnn info FILE` shows them.
+For your own data, `train` and `fit` use other defaults:
+
+- A table of molecules starts from the pretrained network and keeps its layers and encoding; batch
+  size, epochs and patience depend on the number of molecules.
+- From scratch, and for your own graphs, depth, encoding and learning rate also depend on the size
+  of the data, and `rewiring.degree` is 3.
+
+The chosen settings are in `config.toml` in the run folder, and `grass-gnn info RUN` shows them.
 """
 PRESETS = """\
 ## Presets

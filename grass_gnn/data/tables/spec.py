@@ -26,7 +26,7 @@ class TableSpec:
 
     Args:
         targets: Columns to predict, separated by commas; not needed for bundled tables.
-        smiles: Column of SMILES; found by its name by default.
+        smiles: Column of SMILES or InChI; found by its name by default.
         val: Table of validation rows, with the same columns.
         test: Table of test rows, with the same columns.
         split: How to split the rows: ``"random"`` (stratified if a class is rare),
