@@ -7,7 +7,7 @@ from small_tables import some_smiles, write_csv
 
 from grass_gnn import progress
 from grass_gnn.api.forest import describe_baseline
-from grass_gnn.cli.common import _gain
+from grass_gnn.cli.common import _gain, parse_names
 from grass_gnn.config import TaskConfig
 from grass_gnn.data.tables.dataset import random_split, read_tables
 from grass_gnn.data.tables.spec import TableSpec
@@ -232,6 +232,18 @@ def test_a_target_may_have_commas_in_its_name(tmp_path):
     for targets in (("IC50", "nM"), ("IC50, nM",)):
         data = read_tables(path, TableSpec(targets), workers=0)
         assert data.schema.targets == ["IC50, nM"] and not data.skipped
+    columns = ["smiles", "logS", "IC50, nM", "k, 1/s, 298 K", "k"]
+    path = write_csv(tmp_path / "own.csv", columns, [[text, n, n, n, n] for text, n in rows])
+    for given, targets in [
+        ("IC50, nM,logS", ["IC50, nM", "logS"]),
+        ("logS,IC50,nM", ["logS", "IC50, nM"]),
+        ("logS,k, 1/s, 298 K,IC50, nM", ["logS", "k, 1/s, 298 K", "IC50, nM"]),
+        ("k,logS", ["k", "logS"]),
+    ]:
+        data = read_tables(path, TableSpec(tuple(parse_names(given))), workers=0)
+        assert data.schema.targets == targets
+    with pytest.raises(GrassError, match="no column 'nM'"):
+        read_tables(path, TableSpec(("logS", "nM")), workers=0)
 
 
 def test_the_column_that_is_neither_a_number_nor_a_label_is_named(tmp_path):
