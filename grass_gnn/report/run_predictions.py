@@ -146,7 +146,7 @@ def _errors(report: RunReport, found: SavedPredictions) -> np.ndarray:
     error = np.abs(found.target - found.mean)  # [M, outputs]
     known = ~np.isnan(error)
     if _is_regression(report) and error.shape[1] > 1:
-        width = np.nanstd(found.target, axis=0)
+        width = np.nanstd(np.where(known.any(axis=0), found.target, 0.0), axis=0)
         error = error / np.where(width > 0, width, 1.0)
     total = np.where(known, error, 0.0).sum(axis=1)
     return np.where(known.any(axis=1), total / known.sum(axis=1).clip(min=1), -1.0)

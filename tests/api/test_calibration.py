@@ -183,6 +183,20 @@ def test_a_target_with_many_gaps_leaves_the_others_their_intervals(tmp_path):
     assert rare.rows > 12  # training rows, too, because the validation set has hardly any
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_target_without_training_rows_is_calibrated_too(tmp_path):
+    rows = []
+    for number, text in enumerate(some_smiles(60)):
+        split = "train" if number < 36 else "val" if number < 48 else "test"
+        size = parse(text).GetNumAtoms()
+        rows.append([text, size, "" if split == "train" else size, split])
+    table = write_csv(tmp_path / "gaps.csv", ["smiles", "size", "new", "part"], rows)
+    run = fit_table(
+        table, ["size", "new"], tmp_path / "run", settings=TINY, split="part", forest=False
+    )
+    assert [one["rows"] for one in run.results["error_bars"]["targets"].values()] == [12, 12]
+
+
 def test_predict_applies_what_was_found_on_the_validation_rows(runs, molecules, tmp_path, capsys):
     out, few = tmp_path / "out.csv", read_csv(molecules)[:12]
     table = write_csv(tmp_path / "few.csv", list(few[0]), [list(row.values()) for row in few])

@@ -183,13 +183,17 @@ def test_rare_classes_are_stratified_and_others_drawn_as_before(tmp_path):
     assert [row.split for row in rows] == random_split(60, seed=4)
 
 
-def test_splits_of_one_class_are_named(tmp_path):
+def test_splits_of_one_class_and_targets_without_training_rows_are_named(tmp_path):
     smiles, labels = some_smiles(60), [1] * 30 + [0] * 30
     splits = ["train"] * 40 + ["val"] * 10 + ["test"] * 10
-    rows = zip(smiles, labels, splits, strict=True)
+    rows = list(zip(smiles, labels, splits, strict=True))
     path = write_csv(tmp_path / "own.csv", ["smiles", "y", "part"], rows)
     found = read_tables(path, TableSpec(("y",), split="part"), workers=0).summary
     assert sum("undefined" in sentence for sentence in found) == 2
+    rows = [[text, 1.5, "" if part == "train" else 2.5, part] for text, _, part in rows]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "a", "b", "part"], rows)
+    found = read_tables(path, TableSpec(("a", "b"), split="part"), workers=0).summary
+    assert [s for s in found if "training row" in s and "'b'" in s] and "'a'" not in " ".join(found)
     row = {"mean": math.nan, "averaged": {"16": math.nan}, "metric": "auc"}
     assert "nan" not in _gain("test", row, 16)
 

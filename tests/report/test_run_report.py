@@ -252,6 +252,7 @@ def test_calibration_of_probabilities_is_drawn(write_run, tmp_path, kind):
     assert "0.250 (temperature 2)" in page  # the logit of 0.9, halved, is that of 0.75
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_labels_and_several_targets_have_pages(write_run, tmp_path):
     folder = write_run(
         ["row", "smiles", "toxic", "toxic_prob", "toxic_std"],
@@ -262,10 +263,10 @@ def test_labels_and_several_targets_have_pages(write_run, tmp_path):
     assert "Largest errors" in write_report([folder], tmp_path / "x.html").read_text("utf-8")
     folder.rename(tmp_path / "other")
     folder = write_run(
-        ["row", "smiles", "a", "b", "a_pred", "a_std", "b_pred", "b_std"],
-        lambda i: [i, SMILES[i], i, "" if i % 2 else -i, i + 0.1, 0.1, -i - 0.1, 0.1],
+        ["row", "smiles", *"abc", "a_pred", "a_std", "b_pred", "b_std", "c_pred", "c_std"],
+        lambda i: [i, SMILES[i], i, "" if i % 2 else -i, "", i + 0.1, 0.1, -i - 0.1, 0.1, 1, 0.1],
         "regression",
-        ["a", "b"],
+        ["a", "b", "c"],
     )
     page = write_report([folder, tmp_path / "other"], tmp_path / "x.html").read_text("utf-8")
     assert "Residuals of b: test set" in page and "<h1>Report: 2 runs</h1>" in page

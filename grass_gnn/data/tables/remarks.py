@@ -52,6 +52,11 @@ def remarks(read: ReadRows, rows: Sequence[TableRow]) -> list[str]:
         places = [usable[number] for number in np.flatnonzero(known)]
         if not len(values):
             continue
+        if not any(rows[number].split == "train" for number in places):
+            found.append(
+                f"No training row has a value of {name!r}, so the network cannot learn it: try "
+                "another split."
+            )
         if numbers:
             own = [rows[number] for number in places]
             found += _points(name, [row.targets[place].strip() for row in own])
