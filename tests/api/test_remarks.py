@@ -88,6 +88,12 @@ def test_names_of_classes_that_look_like_numbers_stay_as_they_are(tmp_path):
     assert classes_of(tmp_path, ["2.0", "2", "+2", "other", "1.5"]) == ["1.5", "2", "other"]
 
 
+def test_the_class_whose_probability_is_predicted_is_named(tmp_path):
+    assert "those of 'inactive'" in summary(tmp_path, ["inactive", "active"] * 30)
+    for values in ([0, 1] * 30, ["a", "b", "c"] * 20):
+        assert "those of" not in summary(tmp_path, values)
+
+
 def test_labels_may_be_written_as_decimal_numbers(tmp_path):
     rows = [[s, f"{n % 2}.00", ("0.00", "1", "yes")[n % 3]] for n, s in enumerate(SMILES)]
     path = write_csv(tmp_path / "own.csv", ["smiles", "a", "b"], rows)
@@ -122,6 +128,17 @@ def test_ranges_outliers_and_few_rows(tmp_path):
     assert "few" in summary(tmp_path, [1.5, 2.5, 0.1, -1], SMILES[:4])
     plain = summary(tmp_path, [n % 10 - 5 for n in range(60)], some_smiles(100))
     assert "logarithm" not in plain and "identifier" not in plain
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1, 0), (8, 0), (12, 1), (1e-6, 1), (0, 0)])
+def test_targets_of_different_sizes_are_pointed_out(tmp_path, factor, told):
+    rows = [[text, n / 7, factor * n / 7 if n % 3 else ""] for n, text in enumerate(SMILES)]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "a", "b"], rows)
+    found = read_tables(path, TableSpec(("a", "b")), workers=0).summary
+    said = [sentence for sentence in found if "differ in size" in sentence]
+    assert len(said) == told
+    for sentence in said:
+        assert f"mostly on {'b' if factor > 1 else 'a'!r}" in sentence
 
 
 def test_values_that_stand_for_a_gap_are_asked_about(tmp_path):
