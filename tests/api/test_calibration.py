@@ -17,7 +17,9 @@ from grass_gnn.api.fitting import fit, fit_table
 from grass_gnn.api.held_out import HeldOutPredictions, table_rows
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
+from grass_gnn.config import GRASSConfig
 from grass_gnn.data.tables.parsing import parse
+from grass_gnn.evaluation import protocol
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.tasks import TASKS, rank_correlation
 from grass_gnn.uncertainty import calibration as measures
@@ -356,6 +358,23 @@ def test_evaluate_shows_the_gain_of_averaging_and_bootstraps_once(runs, monkeypa
         assert words in said
     gain = abs(found["mean"] - found["averaged"]["16"])
     assert f"{gain:.4f}" in said
+
+
+def test_intervals_of_one_rewiring_stay_within_the_range_of_the_metric(monkeypatch):
+    target = torch.tensor([0.0, 1.0] * 20)[:, None]
+
+    def predict(model, dataset, config, seed, number, stream, workers):
+        found = torch.cat([target[:20].roll(1), target[20:]]) if number == 0 else target
+        return found, target, torch.arange(40)
+
+    monkeypatch.setattr(protocol, "predict_split", predict)
+    for kind, metric in (("binary", "auc"), ("regression", "mae")):
+        task = {"task.kind": kind, "task.metric": metric}
+        task["task.loss"] = "bce" if kind == "binary" else "l1"
+        found, _, _ = protocol.evaluate(None, None, GRASSConfig().override(task), rewirings=8)
+        low, high = found.interval
+        assert (low if kind == "regression" else 1 - high) == 0  # else beyond, by the shift
+        assert low < found.mean < high
 
 
 def test_training_rows_in_a_table_for_calibration_are_noticed(run, molecules, tmp_path, caplog):
