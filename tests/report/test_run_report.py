@@ -229,6 +229,23 @@ def test_classes_by_name_and_their_worst_rows(write_run, tmp_path):
     assert "Recall per class" in page and ">high<" in page
 
 
+def test_one_of_two_classes_is_named(write_run, tmp_path):
+    folder = write_run(
+        ["row", "smiles", "act", "act_prob_inactive", "act_std"],
+        lambda i: [i, SMILES[i], i % 2, 0.75, 0.1],
+        "binary",
+        ["act"],
+        ["active", "inactive"],
+    )
+    results = json.loads((folder / "results.json").read_text())
+    results["test"]["metrics"] = {"f1": [0.5, [0.4, 0.6]]}
+    (folder / "results.json").write_text(json.dumps(results))
+    page = write_report([folder], tmp_path / "x.html").read_text("utf-8")
+    text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page))
+    assert "True act active Probability of inactive 0.75 ± 0.10 Error +0.75" in text
+    assert "F1, " in text and "macro F1" not in text
+
+
 @pytest.mark.parametrize("kind", ["classification", "binary"])
 def test_calibration_of_probabilities_is_drawn(write_run, tmp_path, kind):
     header, classes = ["row", "smiles", "toxic", "toxic_prob", "toxic_std"], []
