@@ -210,7 +210,8 @@ def scores_table(report: RunReport) -> ReportTable:
                 put(f"{report.task.title(metric)}, {averaged}", split, score, interval)
         if scores.get("spread_correlation") is not None:
             put(
-                f"Rank correlation of |error| and std{'' if members else ' over rewirings'}",
+                "Rank correlation of |error| and "
+                f"{'uncalibrated std' if members else 'std over rewirings'}",
                 split,
                 scores["spread_correlation"],
             )

@@ -133,13 +133,13 @@ def test_the_std_of_members_is_not_called_one_over_rewirings(write_run):
     results["test"]["spread_correlation"] = 0.25
     for members, title in (
         ({}, "|error| and std over rewirings"),
-        ({"network": {"mae": 0.5}}, "|error| and std<"),
+        ({"network": {"mae": 0.5}}, "|error| and uncalibrated std<"),
     ):
         results["test"] |= {"members": members} if members else {}
         (folder / "results.json").write_text(json.dumps(results))
         assert main(["report", str(folder)]) == 0
         text = (folder / "report.html").read_text("utf-8")
-        assert title in text and text.count("|error| and std") == text.count(title)
+        assert title in text and text.count("|error| and ") == text.count(title)
 
 
 def test_the_default_is_in_the_run_folder(write_run):
