@@ -214,6 +214,9 @@ def test_predict_applies_what_was_found_on_the_validation_rows(runs, molecules, 
     kept = json.loads((runs / "a" / "calibration.json").read_text())
     assert kept["targets"] == [found] and (runs / "a" / "calibration.png").stat().st_size > 5000
 
+    assert main(["calibrate", str(runs / "a"), "--no-store"]) == 0
+    said = capsys.readouterr().out
+    assert "uncalibrated" in said and "over rewirings" not in said
     model = load_model(runs / "a")
     splits = [row["split"] for row in read_csv(runs / "a" / "splits.csv")]
     rows = [row for row, split in zip(read_csv(molecules), splits, strict=True) if split == "val"]
