@@ -176,7 +176,9 @@ def _units(model: TrainedModel, reference: Neighbours | None) -> list[float]:
         units = np.array(model.config.task.target_scale, dtype=float)
         units = np.broadcast_to(units, (model.config.task.outputs,))
     else:
-        units = np.nanstd(reference.targets.astype(float), axis=0)
+        targets = reference.targets.astype(float)
+        missing = np.isnan(targets).all(axis=0)  # targets that no training row has
+        units = np.nanstd(np.where(missing, 0.0, targets), axis=0)
     return [float(unit) if unit > 0 else 1.0 for unit in units]
 
 

@@ -66,7 +66,8 @@ def explain_table(
     check_names(fields, PredictOptions)
     options = with_fields(options or PredictOptions(), fields)
     model = model if options.device is None else model.to(options.device)
-    schema, folder = molecule_schema(model), Path(folder)
+    schema, task = molecule_schema(model), make_task(model.config.task)
+    folder = Path(folder)
     table, column, numbers = open_molecules(source, schema, options.smiles)
     naming = naming_column(table.columns, schema, [column, *numbers])
     rows = list(islice(table, limit))
@@ -90,11 +91,11 @@ def explain_table(
                     line=row.line,
                     smiles=text,
                     name=("" if naming is None else row.cells[naming]) or text,
-                    prediction=prediction_text(schema, mean[0], std[0]) + alone,
+                    prediction=prediction_text(schema, task, mean[0], std[0]) + alone,
                     mol=read.drawable,
                     explanation=model.explain(graph, options.rewirings, options.seed),
                     attribution=model.attribute(graph, options.rewirings),
-                    output=explained_output(schema, mean[0]),
+                    output=explained_output(task, mean[0]),
                 )
             )
             report_progress("Explaining", done, len(rows))
@@ -103,7 +104,7 @@ def explain_table(
     if show == "attention":
         _draw_attention(found, folder)
     else:
-        _draw_contributions(found, folder, output_names(schema, make_task(model.config.task)))
+        _draw_contributions(found, folder, output_names(schema, task))
     return RowSummary(len(rows), len(rows) - len(found))
 
 
@@ -147,30 +148,30 @@ def _draw_contributions(found: Sequence[_Explained], folder: Path, outputs: Sequ
         draw_contributions(own, one.mol, path, **texts, scale=scale)
 
 
-def explained_output(schema: TableSchema, prediction: Tensor) -> int:
+def explained_output(task: Task, prediction: Tensor) -> int:
     """The output whose contributions are drawn: the first target, or the likeliest class.
 
     Args:
-        schema: The columns of the model.
+        task: The task of the model.
         prediction: The prediction of a molecule [outputs].
     """
-    return 0 if len(prediction) == len(schema.targets) else int(prediction.argmax())
+    return 0 if task.classes is None else int(prediction.argmax())
 
 
 def output_names(schema: TableSchema, task: Task) -> list[str]:
     """What contributions to each output are called: its target or class, and logits as such."""
-    names = schema.classes if len(schema.classes) > 2 else schema.targets
+    names = task.output_names(schema.targets, schema.classes)
     return [f"{name} (logit)" if task.predicts_probabilities else name for name in names]
 
 
-def prediction_text(schema: TableSchema, mean: Tensor, std: Tensor) -> str:
+def prediction_text(schema: TableSchema, task: Task, mean: Tensor, std: Tensor) -> str:
     """A prediction [outputs] in a line: values with their std, or the most likely class."""
-    if len(mean) == len(schema.targets):
+    names = task.output_names(schema.targets, schema.classes)
+    if task.classes is None:
         parts = [
             f"{name} {signed(value, '.3g')} (± {spread:.2g} over rewirings)"
-            for name, value, spread in zip(schema.targets, mean.tolist(), std.tolist(), strict=True)
+            for name, value, spread in zip(names, mean.tolist(), std.tolist(), strict=True)
         ]
         return ", ".join(parts[:3]) + (", …" if len(parts) > 3 else "")
     best = int(mean.argmax())
-    name = schema.classes[best] if best < len(schema.classes) else f"class {best}"
-    return f"{schema.targets[0]}: {name} (probability {float(mean[best]):.2f})"
+    return f"{schema.targets[0]}: {names[best]} (probability {float(mean[best]):.2f})"

@@ -31,6 +31,7 @@ from grass_gnn.files import write_whole
 from grass_gnn.progress import report_progress, reporting
 from grass_gnn.uncertainty.calibration import find_calibration
 from grass_gnn.uncertainty.ensembles import Ensemble
+from grass_gnn.uncertainty.similarity import count_familiar
 
 logger = logging.getLogger(__name__)
 
@@ -53,24 +54,31 @@ class RunningScore:
         self.means: list[Tensor] = []
         self.stds: list[Tensor] = []
         self.targets: list[Tensor] = []
+        self.similarities: list[float] = []
 
-    def add(self, row: Row, mean: Tensor | None, std: Tensor | None) -> None:
+    def add(self, row: Row, answer: Answer) -> None:
         """Add one row, unless it lacks a prediction or a readable target."""
-        if not self.known or mean is None or std is None or len(self.means) >= _MOST:
+        if not self.known or answer.mean is None or answer.std is None or self.rows >= _MOST:
             return
         try:
             cells = [row.cells[place] for place in self.places]
             target = self.ensemble.schema.encode(self.task, cells)
         except ValueError:
             return
-        self.means.append(mean)
-        self.stds.append(std)
+        self.means.append(answer.mean)
+        self.stds.append(answer.std)
         self.targets.append(torch.tensor(target))
+        self.similarities.append(answer.similarity)
 
     @property
     def rows(self) -> int:
         """How many rows were added."""
         return len(self.means)
+
+    @property
+    def familiar(self) -> int:
+        """How many of them have the fingerprint of a training molecule; 0 if hardly any."""
+        return count_familiar(np.array(self.similarities))
 
     def result(self) -> dict[str, float]:
         """All metrics of the task, and the rank correlation of std and error (Spearman's ρ)."""
@@ -98,6 +106,7 @@ class PredictionSummary:
     scores: dict[str, float]  # if the table contains the targets
     calibration: str = ""  # whether one was applied
     scored: int = 0  # rows that the scores are of: those with a prediction and a readable target
+    familiar: int = 0  # of these, with the fingerprint of a training molecule; 0 if hardly any
 
 
 class RowSummary(NamedTuple):
@@ -166,10 +175,14 @@ def predict_table(
                     writer.writerow([guard(cell) for cell in row.cells + answer.cells])
                     failed += answer.mean is None
                     warned += bool(answer.warning)
-                    score.add(row, answer.mean, answer.std)
+                    score.add(row, answer)
                 rows += len(chunk)
                 report_progress("Predicting", rows, 0)
-    return PredictionSummary(rows, rows - failed, failed, warned, score.result(), note, score.rows)
+    scores = score.result()
+    familiar = score.familiar if scores else 0
+    return PredictionSummary(
+        rows, rows - failed, failed, warned, scores, note, score.rows, familiar
+    )
 
 
 def _check_ending(target: Path) -> bool:
@@ -221,6 +234,7 @@ class Answer:
     std: Tensor | None = None  # [outputs]
     warning: str = ""
     ends: tuple[Tensor, Tensor] | None = None  # [outputs] each, of the interval
+    similarity: float = math.nan  # to the training set; NaN if that is not known
 
 
 def open_molecules(
@@ -309,5 +323,5 @@ def answer_rows(
             continue
         warning = "; ".join(warnings)
         cells = ensemble.success(one, similar, warning)
-        answers[place] = Answer(cells, one.mean, one.std, warning, ensemble.interval(one))
+        answers[place] = Answer(cells, one.mean, one.std, warning, ensemble.interval(one), similar)
     return [answers[place] for place in range(len(read))]

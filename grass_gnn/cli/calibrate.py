@@ -81,7 +81,7 @@ def _comment(one: SpreadCalibration) -> None:
 def _spreads(found: Calibration) -> Table:
     from grass_gnn.uncertainty.ensembles import COVERAGE
 
-    table = Table("target", "", "std over rewirings", "calibrated")
+    table = Table("target", "", "uncalibrated", "calibrated")
     for one in found.targets:
         ranks = [
             "–" if value is None else f"{value:z.2f}"

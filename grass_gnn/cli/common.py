@@ -301,8 +301,8 @@ def _show_own_data(splits: dict[str, Any], baseline: dict[str, float]) -> None:
     print_table(table)
     for split, row in splits.items():
         if (found := row.get("spread_correlation")) is not None:
-            # The members differ too: their spread is part of the std.
-            std = "std" if "members" in row else "std over rewirings"
+            # The members differ too: their spread is part of the std. Intervals have another one.
+            std = "uncalibrated std" if "members" in row else "std over rewirings"
             out.print(
                 f"Rank correlation of the absolute error and the {std} on {split}: {found:.2f}."
             )

@@ -78,5 +78,10 @@ def predict(
         err.print(f"Scores of {summary.scored:,} of {summary.rows:,} rows:")
     for name, value in summary.scores.items():
         err.print(f"  {name} {format_score(value)}")
+    if summary.familiar:
+        err.print(
+            f"At least {summary.familiar:,} of {summary.scored:,} scored rows have the fingerprint "
+            "of a training molecule: these scores are too good if the model was trained on them."
+        )
     if summary.scores:
         err.print("(train and evaluate draw other rewirings, so their scores differ a little.)")

@@ -275,8 +275,10 @@ def _fit_output(
         most: Number of rows to tune the kernel on.
         task: The task.
     """
+    if trained < _FEWEST:
+        return None
     shift, spread = float(y[:trained].mean()), float(y[:trained].std(correction=0))
-    if trained < _FEWEST or not spread > 1e-12 * abs(shift):
+    if not spread > 1e-12 * abs(shift):
         return None
     y = (y - shift) / spread
     some = slice(0, min(trained, most))

@@ -26,7 +26,7 @@ from grass_gnn.nn.model import GRASS
 from grass_gnn.nn.norm import BatchNorm, InputNorm, Mode, collect_statistics, graph_mean
 from grass_gnn.ops import EdgeOrder
 from grass_gnn.progress import Progress, report_progress, silent
-from grass_gnn.tasks import LOWER_IS_BETTER, Task, make_task
+from grass_gnn.tasks import LOWER_IS_BETTER, METRICS, Task, make_task
 
 STATISTICS, VALIDATION, TEST = 1, 2, 3  # streams of random numbers; training is 0
 BY_GRAPH = None  # instead of a stream: rewirings that depend only on the graph and their number
@@ -298,7 +298,9 @@ def evaluate(
         rewirings=rewirings,
         mean=float(values.mean()),
         variance=float(values.var(correction=1)) if rewirings > 1 else 0.0,
-        interval=_shift(bootstrap(task, first, target, owner), float(values.mean()), scores[0]),
+        interval=_shift(
+            bootstrap(task, first, target, owner), float(values.mean()), scores[0], task.metric
+        ),
         averaged=averaged,
         averaged_interval=averaged_interval,
         metrics=metrics,
@@ -332,9 +334,13 @@ def bootstrap(
     return float(low), float(high)
 
 
-def _shift(interval: tuple[float, float], to: float, centre: float) -> tuple[float, float]:
-    """The interval of one rewiring, shifted to the mean of all rewirings."""
-    return interval[0] + to - centre, interval[1] + to - centre
+def _shift(
+    interval: tuple[float, float], to: float, centre: float, metric: str
+) -> tuple[float, float]:
+    """The interval of one rewiring, shifted to the mean of all, within the range of the metric."""
+    lowest, highest = METRICS[metric].lowest, METRICS[metric].highest
+    low, high = (min(max(end + to - centre, lowest), highest) for end in interval)
+    return low, high
 
 
 __all__ = ["LOWER_IS_BETTER", "score"]

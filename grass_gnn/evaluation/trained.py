@@ -271,6 +271,11 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def _no_model(folder: Path) -> str:
+    fold = folder / "fold-1"
+    if (fold / CARD).is_file():
+        return (
+            f"{folder} is the folder of a cross-validation: name one of its runs, such as {fold}."
+        )
     return (
         f"{folder} contains no trained model ({CARD} and {WEIGHTS}), and is not the name of one "
         f"that comes with the package ({', '.join(shipped_models())})."

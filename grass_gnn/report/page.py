@@ -15,6 +15,7 @@ from grass_gnn.report.comparison import claims_table, comparison_tables
 from grass_gnn.report.figures import grid_figures, rewiring_figure
 from grass_gnn.report.render import Detail, Section, write_page
 from grass_gnn.report.run import data_table, data_warnings, hardware_table, run_sections
+from grass_gnn.uncertainty.ensembles import FOLDS
 
 PAPER = (
     "Results of the paper “Greener GRASS: Enhancing GNNs with Encoding, Rewiring, and Attention” "
@@ -49,6 +50,11 @@ def write_report(
                 runs.append(folder.resolve().name)
                 prefix = "" if len(folders) == 1 else f"{runs[-1]}: "
                 sections += run_sections(folder, f"run-{len(runs)}", prefix)
+        elif (folder / FOLDS).is_file():
+            raise GrassError(
+                f"{folder} is the folder of a cross-validation: report its runs, such as "
+                f"{folder / 'fold-1'}."
+            )
         else:
             raise GrassError(f"{folder} contains neither a finished run nor a grid of runs.")
     if not grids:

@@ -197,10 +197,10 @@ def scores_table(report: RunReport) -> ReportTable:
         if members := scores.get("members"):
             averaged = f"{name_members(members)} averaged"
             for metric, (score, interval) in metrics.items():
-                put(f"{METRICS[metric].title}, {averaged}", split, score, interval)
+                put(f"{report.task.title(metric)}, {averaged}", split, score, interval)
             for member, found in members.items():
                 for metric, score in found.items():
-                    put(f"{METRICS[metric].title}, {member} alone", split, score)
+                    put(f"{report.task.title(metric)}, {member} alone", split, score)
         else:
             put(f"{report.metric}, {averaged}", split, value, scores.get("averaged_interval"))
         whose = ", network" if members else ""
@@ -208,10 +208,11 @@ def scores_table(report: RunReport) -> ReportTable:
         put(f"std over rewirings{whose}", split, scores["variance"] ** 0.5)
         for metric, (score, interval) in metrics.items():
             if metric != report.task.metric and not members:
-                put(f"{METRICS[metric].title}, {averaged}", split, score, interval)
+                put(f"{report.task.title(metric)}, {averaged}", split, score, interval)
         if scores.get("spread_correlation") is not None:
             put(
-                f"Rank correlation of |error| and std{'' if members else ' over rewirings'}",
+                "Rank correlation of |error| and "
+                f"{'uncalibrated std' if members else 'std over rewirings'}",
                 split,
                 scores["spread_correlation"],
             )
@@ -219,7 +220,7 @@ def scores_table(report: RunReport) -> ReportTable:
     alone = "members" in (report.results.get("test") or {})  # has the baseline already
     for metric, score in (baseline.get("test") or {}).items():
         if metric in METRICS and "test" in report.results and not alone:
-            put(f"{METRICS[metric].title}, {baseline.get('model')} (baseline)", "test", score)
+            put(f"{report.task.title(metric)}, {baseline.get('model')} (baseline)", "test", score)
     body = []
     for row, found in rows.items():
         cells = [cell for s, _ in splits for cell in found.get(s, (EMPTY, ""))]

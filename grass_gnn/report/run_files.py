@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from grass_gnn.evaluation.predictions import SavedPredictions
 from grass_gnn.experiments.measured import RunRecord
 from grass_gnn.files import read_json
-from grass_gnn.tasks import METRICS, make_task
+from grass_gnn.tasks import make_task
 from grass_gnn.uncertainty.calibration import ALONE, Calibration, checksums
 
 SPLITS = {"train": "training", "val": "validation", "test": "test"}  # in texts
@@ -30,7 +30,7 @@ class RunReport:
         self.folder, self.name = folder, name
         self.run = RunRecord(folder)
         self.task = make_task(self.run.config.task)
-        self.metric = METRICS[self.task.metric].title
+        self.metric = self.task.title()
 
     @property
     def results(self) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def _errors(report: RunReport, found: SavedPredictions) -> np.ndarray:
     error = np.abs(found.target - found.mean)  # [M, outputs]
     known = ~np.isnan(error)
     if _is_regression(report) and error.shape[1] > 1:
-        width = np.nanstd(found.target, axis=0)
+        width = np.nanstd(np.where(known.any(axis=0), found.target, 0.0), axis=0)
         error = error / np.where(width > 0, width, 1.0)
     total = np.where(known, error, 0.0).sum(axis=1)
     return np.where(known.any(axis=1), total / known.sum(axis=1).clip(min=1), -1.0)
@@ -172,8 +172,12 @@ def _values(report: RunReport, found: SavedPredictions, place: int) -> list[tupl
             true, mean = found.target[place, one], found.mean[place, one]
             std = found.std[place, one] * (_scale(report, found, one) or 1.0)
             value, spread = with_spread(mean, std)
-            facts.append((f"True {report.target_name(one, found)}", signed(f"{true:.4g}")))
-            facts.append(("Predicted", f"{value} ± {spread}" if spread else value))
+            told, predicted = signed(f"{true:.4g}"), "Predicted"
+            if report.classes and not _is_regression(report):  # one output for two classes
+                told = _class_name(report, int(true))
+                predicted = f"Probability of {_class_name(report, 1)}"
+            facts.append((f"True {report.target_name(one, found)}", told))
+            facts.append((predicted, f"{value} ± {spread}" if spread else value))
             facts.append(("Error", signed(f"{mean - true:+.3g}")))
     return facts
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grass_gnn.errors import GrassError
-from grass_gnn.evaluation.stack import name_members, other_members
+from grass_gnn.evaluation.stack import NETWORK, name_members, other_members
 from grass_gnn.evaluation.trained import TrainedModel
 from grass_gnn.files import read_json
 from grass_gnn.report.table import number
@@ -104,4 +104,6 @@ def _error_bars(models: Sequence[TrainedModel], view: View) -> str:
         return note.removeprefix("error bars ")
     several = " of each model, and over models" if len(models) > 1 else ""
     told = f"standard deviation over {view.rewirings} rewirings{several}"
+    if others := other_members(models[0]):
+        told += f", and between {name_members([NETWORK, *others])}"
     return f"{told}; {note or 'not calibrated, so not an error estimate'}"

@@ -287,7 +287,7 @@ class MoleculeView:
         model = self.ensemble.models[0]
         packed = pack_checked([graph], model.config)
         numbers = range(min(rewirings, _MASKED_REWIRINGS, self.rewirings))
-        output = explained_output(self.schema, mean)
+        output = explained_output(self.task, mean)
         name = output_names(self.schema, self.task)[output]
         values = attribute_packed(model.model, model.config, packed, numbers).of_output(output)
         return {

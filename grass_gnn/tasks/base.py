@@ -12,6 +12,7 @@ from torch import Tensor
 
 from grass_gnn.config import TASK_KINDS, TaskConfig
 from grass_gnn.errors import DataError
+from grass_gnn.tasks.metrics import METRICS
 
 AddUp = Callable[[Tensor], Tensor]
 """Sums a tensor over all processes, without gradients."""
@@ -56,6 +57,10 @@ class Task(ABC):
     def metrics(self) -> tuple[str, ...]:
         """Names of all metrics of this kind of task."""
         return TASK_KINDS[self.name].metrics
+
+    def title(self, metric: str | None = None) -> str:
+        """How a metric, by default that of the task, is called in reports."""
+        return METRICS[metric or self.metric].title
 
     @property
     def classes(self) -> int | None:

@@ -237,6 +237,10 @@ class Binary(Multilabel):
     cells = "classes"
     max_classes = 2
 
+    def title(self, metric: str | None = None) -> str:
+        """That of the second class, where labels and classes have a mean over several."""
+        return "F1" if (metric or self.metric) == "f1" else super().title(metric)
+
     @staticmethod
     def _named(classes: Sequence[str]) -> bool:
         return list(classes) not in ([], ["0", "1"])

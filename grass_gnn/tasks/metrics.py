@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +15,14 @@ class Metric(NamedTuple):
     title: str
     lower_is_better: bool = False
     in_percent: bool = False  # in the tables of the paper
+    lowest: float = 0.0
+    highest: float = 1.0
 
 
 METRICS = {
-    "mae": Metric("MAE", lower_is_better=True),
-    "rmse": Metric("RMSE", lower_is_better=True),
-    "r2": Metric("R²"),
+    "mae": Metric("MAE", lower_is_better=True, highest=math.inf),
+    "rmse": Metric("RMSE", lower_is_better=True, highest=math.inf),
+    "r2": Metric("R²", lowest=-math.inf),
     "accuracy": Metric("accuracy", in_percent=True),
     "class-accuracy": Metric("accuracy, mean of classes", in_percent=True),
     "f1": Metric("macro F1"),

@@ -42,7 +42,7 @@ def draw_coverage(
     """Write a PNG with the coverage of each target, before and after calibration.
 
     Args:
-        before: The z-scores of each target with the std over rewirings and models [M].
+        before: The z-scores of each target with the uncalibrated std [M].
         after: Those with the calibrated std [M].
         path: The file.
     """
@@ -51,7 +51,7 @@ def draw_coverage(
         figure, panels = _panels(len(shown))
         for name, axes in zip(shown, panels, strict=False):
             for values, color, what in (
-                (before[name], _BEFORE, "std over rewirings"),
+                (before[name], _BEFORE, "uncalibrated"),
                 (after[name], _AFTER, "calibrated"),
             ):
                 observed, area = coverage(values), miscalibration_area(values)

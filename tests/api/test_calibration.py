@@ -17,7 +17,9 @@ from grass_gnn.api.fitting import fit, fit_table
 from grass_gnn.api.held_out import HeldOutPredictions, table_rows
 from grass_gnn.api.prediction import predict_table
 from grass_gnn.cli import main
+from grass_gnn.config import GRASSConfig
 from grass_gnn.data.tables.parsing import parse
+from grass_gnn.evaluation import protocol
 from grass_gnn.evaluation.protocol import bootstrap
 from grass_gnn.tasks import TASKS, rank_correlation
 from grass_gnn.uncertainty import calibration as measures
@@ -183,6 +185,20 @@ def test_a_target_with_many_gaps_leaves_the_others_their_intervals(tmp_path):
     assert rare.rows > 12  # training rows, too, because the validation set has hardly any
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_target_without_training_rows_is_calibrated_too(tmp_path):
+    rows = []
+    for number, text in enumerate(some_smiles(60)):
+        split = "train" if number < 36 else "val" if number < 48 else "test"
+        size = parse(text).GetNumAtoms()
+        rows.append([text, size, "" if split == "train" else size, split])
+    table = write_csv(tmp_path / "gaps.csv", ["smiles", "size", "new", "part"], rows)
+    run = fit_table(
+        table, ["size", "new"], tmp_path / "run", settings=TINY, split="part", forest=False
+    )
+    assert [one["rows"] for one in run.results["error_bars"]["targets"].values()] == [12, 12]
+
+
 def test_predict_applies_what_was_found_on_the_validation_rows(runs, molecules, tmp_path, capsys):
     out, few = tmp_path / "out.csv", read_csv(molecules)[:12]
     table = write_csv(tmp_path / "few.csv", list(few[0]), [list(row.values()) for row in few])
@@ -198,6 +214,9 @@ def test_predict_applies_what_was_found_on_the_validation_rows(runs, molecules, 
     kept = json.loads((runs / "a" / "calibration.json").read_text())
     assert kept["targets"] == [found] and (runs / "a" / "calibration.png").stat().st_size > 5000
 
+    assert main(["calibrate", str(runs / "a"), "--no-store"]) == 0
+    said = capsys.readouterr().out
+    assert "uncalibrated" in said and "over rewirings" not in said
     model = load_model(runs / "a")
     splits = [row["split"] for row in read_csv(runs / "a" / "splits.csv")]
     rows = [row for row, split in zip(read_csv(molecules), splits, strict=True) if split == "val"]
@@ -342,6 +361,23 @@ def test_evaluate_shows_the_gain_of_averaging_and_bootstraps_once(runs, monkeypa
         assert words in said
     gain = abs(found["mean"] - found["averaged"]["16"])
     assert f"{gain:.4f}" in said
+
+
+def test_intervals_of_one_rewiring_stay_within_the_range_of_the_metric(monkeypatch):
+    target = torch.tensor([0.0, 1.0] * 20)[:, None]
+
+    def predict(model, dataset, config, seed, number, stream, workers):
+        found = torch.cat([target[:20].roll(1), target[20:]]) if number == 0 else target
+        return found, target, torch.arange(40)
+
+    monkeypatch.setattr(protocol, "predict_split", predict)
+    for kind, metric in (("binary", "auc"), ("regression", "mae")):
+        task = {"task.kind": kind, "task.metric": metric}
+        task["task.loss"] = "bce" if kind == "binary" else "l1"
+        found, _, _ = protocol.evaluate(None, None, GRASSConfig().override(task), rewirings=8)
+        low, high = found.interval
+        assert (low if kind == "regression" else 1 - high) == 0  # else beyond, by the shift
+        assert low < found.mean < high
 
 
 def test_training_rows_in_a_table_for_calibration_are_noticed(run, molecules, tmp_path, caplog):

@@ -109,6 +109,15 @@ def test_the_folder_predicts_as_the_ensemble_of_its_folds(folded, molecules, tmp
     assert "size_std_models" in read_csv(tmp_path / "a.csv")[0]
 
 
+@pytest.mark.parametrize("command", ["explain", "evaluate", "report"])
+def test_commands_for_a_single_run_name_the_first_fold(folded, molecules, capsys, command):
+    folder, _ = folded
+    table = [str(molecules)] if command == "explain" else []
+    assert main([command, str(folder), *table]) == 1
+    error = capsys.readouterr().err
+    assert "cross-validation" in error and "fold-1" in error
+
+
 def test_molecules_are_compared_with_the_training_sets_of_all_folds(folded, molecules, tmp_path):
     folder, _ = folded
     output, seen = tmp_path / "out.csv", {}

@@ -6,10 +6,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from small_tables import TINY, write_csv
+from small_tables import TINY, read_csv, write_csv
 from torch_geometric.data import Data
 
 from grass_gnn import GRASS, GRASSConfig, load_model
+from grass_gnn.api.explanation import explain_table
+from grass_gnn.api.fitting import fit_table
 from grass_gnn.cli import main
 from grass_gnn.data.batch import ADDED_EDGE
 from grass_gnn.data.packed.dataset import pack
@@ -153,6 +155,24 @@ def test_contributions_do_not_depend_on_how_copies_are_batched(monkeypatch):
     # Contributions are differences of outputs, which are float32 and depend on the order of sums.
     rounding = 32 * torch.finfo(torch.float32).eps * float(whole.output.abs().max())
     assert torch.allclose(parts.contribution, whole.contribution, rtol=0, atol=rounding)
+
+
+def test_one_of_two_classes_is_named(molecules, tmp_path):
+    rows = [
+        [row["smiles"], ("inactive", "active")[int(row["large"])]] for row in read_csv(molecules)
+    ]
+    table = write_csv(tmp_path / "own.csv", ["smiles", "act"], rows)
+    for kind in ("binary", "classification"):
+        fit_table(table, ["act"], tmp_path / kind, task=kind, settings=TINY, forest=False)
+        folder = tmp_path / f"{kind}-explained"
+        explain_table(load_model(tmp_path / kind), table, folder, limit=12, rewirings=1)
+        texts = [json.loads(path.read_text())["prediction"] for path in folder.glob("*.json")]
+        pictures = [path.read_text("utf-8") for path in folder.glob("*.svg")]
+        assert len(texts) == len(pictures) == 12
+        classes = ["inactive"] if kind == "binary" else ["active", "inactive"]
+        assert all(any(f"act: {name} " in text for name in classes) for text in texts)
+        for page in pictures:
+            assert any(f"{name} (logit)" in page for name in classes)
 
 
 def test_only_predictions_of_graphs_are_attributed():

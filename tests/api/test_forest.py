@@ -524,6 +524,9 @@ def test_report_and_model_card_are_about_the_average(trained):
     models = [load_model(trained)]
     with closing(MoleculeView(models, 2, Limits())) as view:
         facts = dict(model_card(models, view))
+        view.calibration_note = ""  # as without a calibration
+        told = dict(model_card(models, view))["Error bars"]
+    assert "2 rewirings, and between network, forest and Gaussian process" in told
     assert shown(value) in facts["Test score"] and shown(network) not in facts["Test score"]
     assert "network, forest and Gaussian process" in facts["Test score"]
     assert "averaged with a forest and a Gaussian process" in facts["Model"]

@@ -203,6 +203,25 @@ def test_targets_in_the_table_are_scored(run, molecules, tmp_path, capsys):
     assert "Predicted 80 of 80 rows" in error and "mae" in error and "correlation" in error
 
 
+def test_scores_of_training_rows_are_said_to_be_too_good(run, molecules, tmp_path, capsys):
+    new = write_csv(tmp_path / "new.csv", ["smiles", "size"], [["OCC(Br)C1CC1", 3], ["BrCCBr", 4]])
+    models = [load_model(run)]
+    assert predict_table(models, new, tmp_path / "out.csv", rewirings=1).familiar == 0
+    unlabelled = write_csv(tmp_path / "unlabelled.csv", ["smiles"], [["CCO"]] * 20)
+    assert predict_table(models, unlabelled, tmp_path / "out.csv", rewirings=1).familiar == 0
+    lines = read_csv(run / "splits.csv")
+    trained = sum(line["split"] == "train" for line in lines)
+    output = str(tmp_path / "out.csv")
+    assert main(["predict", str(run), str(molecules), "-o", output, "--json"]) == 0
+    assert trained <= json.loads(capsys.readouterr().out)["familiar"] <= len(lines)
+    assert main(["predict", str(run), str(molecules), "-o", output]) == 0
+    assert (
+        "of 80 scored rows have the fingerprint of a training molecule" in capsys.readouterr().err
+    )
+    assert main(["predict", str(run), str(new), "-o", output]) == 0
+    assert "fingerprint" not in capsys.readouterr().err
+
+
 def test_scores_of_some_rows_say_of_how_many(run, tmp_path, capsys):
     cells = [["CCO", 3], ["CCCO", ""], ["CC", 2], ["CCC", "?"], ["CCCC", 4]]
     path = write_csv(tmp_path / "in.csv", ["smiles", "size"], cells)

@@ -7,7 +7,7 @@ from small_tables import some_smiles, write_csv
 
 from grass_gnn import progress
 from grass_gnn.api.forest import describe_baseline
-from grass_gnn.cli.common import _gain
+from grass_gnn.cli.common import _gain, parse_names
 from grass_gnn.config import TaskConfig
 from grass_gnn.data.tables.dataset import random_split, read_tables
 from grass_gnn.data.tables.spec import TableSpec
@@ -88,6 +88,12 @@ def test_names_of_classes_that_look_like_numbers_stay_as_they_are(tmp_path):
     assert classes_of(tmp_path, ["2.0", "2", "+2", "other", "1.5"]) == ["1.5", "2", "other"]
 
 
+def test_the_class_whose_probability_is_predicted_is_named(tmp_path):
+    assert "those of 'inactive'" in summary(tmp_path, ["inactive", "active"] * 30)
+    for values in ([0, 1] * 30, ["a", "b", "c"] * 20):
+        assert "those of" not in summary(tmp_path, values)
+
+
 def test_labels_may_be_written_as_decimal_numbers(tmp_path):
     rows = [[s, f"{n % 2}.00", ("0.00", "1", "yes")[n % 3]] for n, s in enumerate(SMILES)]
     path = write_csv(tmp_path / "own.csv", ["smiles", "a", "b"], rows)
@@ -122,6 +128,17 @@ def test_ranges_outliers_and_few_rows(tmp_path):
     assert "few" in summary(tmp_path, [1.5, 2.5, 0.1, -1], SMILES[:4])
     plain = summary(tmp_path, [n % 10 - 5 for n in range(60)], some_smiles(100))
     assert "logarithm" not in plain and "identifier" not in plain
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1, 0), (8, 0), (12, 1), (1e-6, 1), (0, 0)])
+def test_targets_of_different_sizes_are_pointed_out(tmp_path, factor, told):
+    rows = [[text, n / 7, factor * n / 7 if n % 3 else ""] for n, text in enumerate(SMILES)]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "a", "b"], rows)
+    found = read_tables(path, TableSpec(("a", "b")), workers=0).summary
+    said = [sentence for sentence in found if "differ in size" in sentence]
+    assert len(said) == told
+    for sentence in said:
+        assert f"mostly on {'b' if factor > 1 else 'a'!r}" in sentence
 
 
 def test_values_that_stand_for_a_gap_are_asked_about(tmp_path):
@@ -183,13 +200,17 @@ def test_rare_classes_are_stratified_and_others_drawn_as_before(tmp_path):
     assert [row.split for row in rows] == random_split(60, seed=4)
 
 
-def test_splits_of_one_class_are_named(tmp_path):
+def test_splits_of_one_class_and_targets_without_training_rows_are_named(tmp_path):
     smiles, labels = some_smiles(60), [1] * 30 + [0] * 30
     splits = ["train"] * 40 + ["val"] * 10 + ["test"] * 10
-    rows = zip(smiles, labels, splits, strict=True)
+    rows = list(zip(smiles, labels, splits, strict=True))
     path = write_csv(tmp_path / "own.csv", ["smiles", "y", "part"], rows)
     found = read_tables(path, TableSpec(("y",), split="part"), workers=0).summary
     assert sum("undefined" in sentence for sentence in found) == 2
+    rows = [[text, 1.5, "" if part == "train" else 2.5, part] for text, _, part in rows]
+    path = write_csv(tmp_path / "own.csv", ["smiles", "a", "b", "part"], rows)
+    found = read_tables(path, TableSpec(("a", "b"), split="part"), workers=0).summary
+    assert [s for s in found if "training row" in s and "'b'" in s] and "'a'" not in " ".join(found)
     row = {"mean": math.nan, "averaged": {"16": math.nan}, "metric": "auc"}
     assert "nan" not in _gain("test", row, 16)
 
@@ -232,6 +253,18 @@ def test_a_target_may_have_commas_in_its_name(tmp_path):
     for targets in (("IC50", "nM"), ("IC50, nM",)):
         data = read_tables(path, TableSpec(targets), workers=0)
         assert data.schema.targets == ["IC50, nM"] and not data.skipped
+    columns = ["smiles", "logS", "IC50, nM", "k, 1/s, 298 K", "k"]
+    path = write_csv(tmp_path / "own.csv", columns, [[text, n, n, n, n] for text, n in rows])
+    for given, targets in [
+        ("IC50, nM,logS", ["IC50, nM", "logS"]),
+        ("logS,IC50,nM", ["logS", "IC50, nM"]),
+        ("logS,k, 1/s, 298 K,IC50, nM", ["logS", "k, 1/s, 298 K", "IC50, nM"]),
+        ("k,logS", ["k", "logS"]),
+    ]:
+        data = read_tables(path, TableSpec(tuple(parse_names(given))), workers=0)
+        assert data.schema.targets == targets
+    with pytest.raises(GrassError, match="no column 'nM'"):
+        read_tables(path, TableSpec(("logS", "nM")), workers=0)
 
 
 def test_the_column_that_is_neither_a_number_nor_a_label_is_named(tmp_path):

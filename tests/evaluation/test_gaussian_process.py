@@ -161,11 +161,13 @@ def test_labels_and_classes_become_probabilities():
     assert (found.argmax(dim=1).numpy() == classes[200:, 0]).mean() > 0.6
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
 def test_targets_without_enough_rows_have_no_process():
     columns = some_columns(40)
-    y = numpy.stack([truth(columns), numpy.full(40, 2.0), numpy.full(40, math.nan)], axis=1)
+    y = numpy.stack([truth(columns), numpy.full(40, 2.0), *numpy.full((2, 40), math.nan)], axis=1)
     y[:5, 2] = 1, 2, 3, 4, 5
-    task = task_of("regression", 3)
+    y[-8:, 3] = range(8)  # only rows that are held out
+    task = task_of("regression", 4)
     process, ahead = fit_process(columns, y, 8, task)
     assert process.fitted == [0]
     found = process.predict(columns, task)

@@ -133,13 +133,13 @@ def test_the_std_of_members_is_not_called_one_over_rewirings(write_run):
     results["test"]["spread_correlation"] = 0.25
     for members, title in (
         ({}, "|error| and std over rewirings"),
-        ({"network": {"mae": 0.5}}, "|error| and std<"),
+        ({"network": {"mae": 0.5}}, "|error| and uncalibrated std<"),
     ):
         results["test"] |= {"members": members} if members else {}
         (folder / "results.json").write_text(json.dumps(results))
         assert main(["report", str(folder)]) == 0
         text = (folder / "report.html").read_text("utf-8")
-        assert title in text and text.count("|error| and std") == text.count(title)
+        assert title in text and text.count("|error| and ") == text.count(title)
 
 
 def test_the_default_is_in_the_run_folder(write_run):
@@ -229,6 +229,23 @@ def test_classes_by_name_and_their_worst_rows(write_run, tmp_path):
     assert "Recall per class" in page and ">high<" in page
 
 
+def test_one_of_two_classes_is_named(write_run, tmp_path):
+    folder = write_run(
+        ["row", "smiles", "act", "act_prob_inactive", "act_std"],
+        lambda i: [i, SMILES[i], i % 2, 0.75, 0.1],
+        "binary",
+        ["act"],
+        ["active", "inactive"],
+    )
+    results = json.loads((folder / "results.json").read_text())
+    results["test"]["metrics"] = {"f1": [0.5, [0.4, 0.6]]}
+    (folder / "results.json").write_text(json.dumps(results))
+    page = write_report([folder], tmp_path / "x.html").read_text("utf-8")
+    text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page))
+    assert "True act active Probability of inactive 0.75 ± 0.10 Error +0.75" in text
+    assert "F1, " in text and "macro F1" not in text
+
+
 @pytest.mark.parametrize("kind", ["classification", "binary"])
 def test_calibration_of_probabilities_is_drawn(write_run, tmp_path, kind):
     header, classes = ["row", "smiles", "toxic", "toxic_prob", "toxic_std"], []
@@ -252,6 +269,7 @@ def test_calibration_of_probabilities_is_drawn(write_run, tmp_path, kind):
     assert "0.250 (temperature 2)" in page  # the logit of 0.9, halved, is that of 0.75
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_labels_and_several_targets_have_pages(write_run, tmp_path):
     folder = write_run(
         ["row", "smiles", "toxic", "toxic_prob", "toxic_std"],
@@ -262,10 +280,10 @@ def test_labels_and_several_targets_have_pages(write_run, tmp_path):
     assert "Largest errors" in write_report([folder], tmp_path / "x.html").read_text("utf-8")
     folder.rename(tmp_path / "other")
     folder = write_run(
-        ["row", "smiles", "a", "b", "a_pred", "a_std", "b_pred", "b_std"],
-        lambda i: [i, SMILES[i], i, "" if i % 2 else -i, i + 0.1, 0.1, -i - 0.1, 0.1],
+        ["row", "smiles", *"abc", "a_pred", "a_std", "b_pred", "b_std", "c_pred", "c_std"],
+        lambda i: [i, SMILES[i], i, "" if i % 2 else -i, "", i + 0.1, 0.1, -i - 0.1, 0.1, 1, 0.1],
         "regression",
-        ["a", "b"],
+        ["a", "b", "c"],
     )
     page = write_report([folder, tmp_path / "other"], tmp_path / "x.html").read_text("utf-8")
     assert "Residuals of b: test set" in page and "<h1>Report: 2 runs</h1>" in page

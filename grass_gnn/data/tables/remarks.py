@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _WIDE = 1000.0  # largest over smallest value, from which on a logarithm is suggested
 _FAR = 15.0  # standard deviations of an outlier
+_UNEQUAL = 10.0  # largest over smallest standard deviation of several targets
 _FEW_VALUES = 10  # among which no outlier is looked for
 _FEW_ROWS = 50  # training rows
 _WITH_POINT = re.compile(r"[1-9]\d{0,2}\.\d{3}")  # 9.722 may be nine thousand
@@ -52,6 +53,11 @@ def remarks(read: ReadRows, rows: Sequence[TableRow]) -> list[str]:
         places = [usable[number] for number in np.flatnonzero(known)]
         if not len(values):
             continue
+        if not any(rows[number].split == "train" for number in places):
+            found.append(
+                f"No training row has a value of {name!r}, so the network cannot learn it: try "
+                "another split."
+            )
         if numbers:
             own = [rows[number] for number in places]
             found += _points(name, [row.targets[place].strip() for row in own])
@@ -65,6 +71,8 @@ def remarks(read: ReadRows, rows: Sequence[TableRow]) -> list[str]:
             labels, counts = np.unique(values, return_counts=True)
             if len(labels) == 2 and counts.min() < RARE * len(values):
                 rare[name] = f"{counts.min():,} of {len(values):,} rows"
+    if numbers:
+        found += _sizes(read.schema.targets, targets)
     if rare:
         shown = ", ".join(f"{name!r} ({text})" for name, text in list(rare.items())[:3])
         more = f" and {len(rare) - 3} others" if len(rare) > 3 else ""
@@ -221,6 +229,24 @@ def _numbers(name: str, values: np.ndarray, rows: Sequence[TableRow]) -> list[st
             "standard deviations from the mean of the other rows: is that right?"
         )
     return found
+
+
+def _sizes(names: Sequence[str], targets: np.ndarray) -> list[str]:
+    """Targets [M, targets] whose errors hardly count in scores over all of them."""
+    columns = [column[~np.isnan(column)] for column in targets.T]
+    spreads = [float(values.std()) if len(values) else 0.0 for values in columns]
+    varied = [place for place, spread in enumerate(spreads) if spread > 0]
+    if not varied:
+        return []
+    least, most = (end(varied, key=spreads.__getitem__) for end in (min, max))
+    if spreads[most] < _UNEQUAL * spreads[least]:
+        return []
+    return [
+        f"The targets differ in size (standard deviation {spreads[most]:.3g} of {names[most]!r}, "
+        f"{spreads[least]:.3g} of {names[least]!r}): MAE and RMSE, and the choice of the epoch by "
+        f"them, depend mostly on {names[most]!r}. Use units in which they are similar, or train a "
+        "run for each."
+    ]
 
 
 def _classes(name: str, values: np.ndarray, splits: Mapping[str, np.ndarray]) -> list[str]:

@@ -123,11 +123,18 @@ def read_rows(path: str | Path, spec: TableSpec, workers: int | None = None) -> 
 
 def _find_targets(table: Table, names: Sequence[str]) -> list[str]:
     """The target columns; a name with commas, such as "IC50, nM", was split by the command line."""
-    if not all(name in table.columns for name in names):
-        for column in table.columns:
-            if [part.strip() for part in column.split(",")] == list(names):
-                return [column]
-    return list(names)
+    whole = {tuple(part.strip() for part in name.split(",")): name for name in table.columns}
+    whole |= {(name,): name for name in table.columns}
+    longest = max(map(len, whole))
+    # How the names from each place on can be read, short names first; None if they cannot.
+    found: list[list[str] | None] = [None] * len(names) + [[]]
+    for start in reversed(range(len(names))):
+        for stop in range(start + 1, min(start + longest, len(names)) + 1):
+            column, rest = whole.get(tuple(names[start:stop])), found[stop]
+            if column is not None and rest is not None:
+                found[start] = [column, *rest]
+                break
+    return found[0] or list(names)
 
 
 def _warn_of_constants(read: ReadRows) -> None:

@@ -225,7 +225,10 @@ def infer_task(
     outputs = found.count_outputs(len(columns), len(classes))
     missing = len(columns) > 1 and any(_is_missing(c) for cells in columns.values() for c in cells)
     task = TaskConfig.model_validate(found.default_settings(outputs, missing))
-    return task, classes, f"Task: {make_task(task).summary} ({said})."
+    sentence = f"Task: {make_task(task).summary} ({said})."
+    if outputs < len(classes) and classes != ["0", "1"]:  # one output for two classes
+        sentence += f" Probability, average precision and F1 are those of {shorten(classes[1])}."
+    return task, classes, sentence
 
 
 def _check_quantities(
