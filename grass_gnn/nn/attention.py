@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from grass_gnn.config import ModelConfig
 from grass_gnn.data.batch import GraphBatch
+from grass_gnn.encoding.graph import plain_tensor
 from grass_gnn.nn.norm import make_norm
 from grass_gnn.ops import (
     EdgeOrder,
@@ -159,6 +160,7 @@ class GRASSConv(nn.Module):
             return self._deprecated_forward(
                 (x, edge_index, edge_attr, batch, num_graphs, keep), deprecated
             )
+        edge_index = plain_tensor(edge_index)
         self._check(x, edge_index, edge_attr)
         x, edge_attr = keep_precision(self, x, edge_attr)
         by_graph = batch is not None and self.node_norm.by_graph

@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.multiprocessing as mp
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Compose
@@ -14,6 +15,7 @@ from torch_geometric.transforms import Compose
 from grass_gnn import (
     GRASS,
     AddDegree,
+    AddLaplacianPE,
     AddRandomRegularEdges,
     AddRRWP,
     GRASSConfig,
@@ -139,6 +141,27 @@ def test_edge_indices_of_32_bits_give_the_same_result():
     expected = layer(x, edge_index, edge_attr)
     found = layer(x, edge_index.int(), edge_attr)
     assert all(a.equal(b) for a, b in zip(expected, found, strict=True))
+
+
+def test_an_edge_index_of_pyg_gives_the_same_result(model, conv):
+    """``torch_geometric.EdgeIndex`` has no memory that C++ could read: it used to crash Python."""
+    x, edges, edge_attr = conv_input()
+    edges = EdgeIndex(edges[:, edges[0].argsort()], sparse_size=(6, 6), sort_order="row")
+    plain = edges.as_tensor()
+    for found, expected in zip(conv(x, edges, edge_attr), conv(x, plain, edge_attr), strict=True):
+        assert type(found) is torch.Tensor and torch.equal(found, expected)
+
+    def rewired(edge_index):
+        data = Data(x=x, edge_index=edge_index)
+        encode = Compose([AddDegree(), AddRRWP(4), AddLaplacianPE(2, attr_name="pe")])
+        return AddRandomRegularEdges(2, seed=0)(Batch.from_data_list([encode(data)] * 2))
+
+    for name, expected in rewired(plain):
+        found = rewired(edges)[name]
+        assert type(found) is torch.Tensor and torch.equal(found, expected), name
+    features = {"x": torch.zeros(6, 4), "edge_attr": torch.zeros(15, 2)}
+    predicted, expected = (model(Data(edge_index=e, **features)) for e in (edges, plain))
+    assert torch.equal(predicted, expected)
 
 
 def test_repr_is_one_line(model, conv):
