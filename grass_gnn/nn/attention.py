@@ -48,6 +48,10 @@ class GRASSConv(nn.Module):
     edge from one layer to the next (``edge_index.flip(0)``) and adds a self-loop to every node;
     both are left to the caller.
 
+    The batch norm normalises every batch by its own moments, in evaluation as well, until
+    :func:`grass_gnn.nn.collect_statistics` has averaged those of training batches. Without that,
+    predictions depend on the other graphs of the batch.
+
     Args:
         dim: Width d of nodes and edges.
         residual_scale: α.
