@@ -21,7 +21,9 @@ from grass_gnn import (
     GRASSConfig,
     GRASSConv,
     GrassError,
+    load_model,
 )
+from grass_gnn.evaluation.trained import save_model
 from grass_gnn.nn.baselines import Baseline
 from grass_gnn.nn.norm import collect_statistics
 
@@ -374,6 +376,37 @@ def test_a_whole_model_in_float64(model):
     out = double(graphs())
     assert out.dtype == torch.float64
     assert torch.allclose(out, model(graphs()).double(), atol=1e-3)
+
+
+@pytest.fixture
+def default_type():
+    yield torch.set_default_dtype
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("ops", ["native", "reference"])
+def test_encodings_do_not_depend_on_the_default_type(ops, default_type, monkeypatch):
+    """C++ writes float32 into memory that used to be of torch's default type."""
+    monkeypatch.setenv("GRASS_OPS", ops)
+    rewire = AddRandomRegularEdges(2, when="graph")
+    encode = Compose([AddDegree(), AddRRWP(4), AddLaplacianPE(2), rewire])
+    data = ring(6)
+    expected = encode(data)
+    default_type(torch.float64)
+    for name, found in encode(data):
+        assert found.dtype == expected[name].dtype and torch.equal(found, expected[name]), name
+
+
+def test_saved_models_do_not_depend_on_the_default_type(model, default_type, tmp_path):
+    data = Batch.from_data_list(graphs())
+    save_model(model, tmp_path / "single")
+    default_type(torch.float64)
+    assert torch.equal(load_model(tmp_path / "single").model(data), model(data))
+    double = make_model().eval()
+    save_model(double, tmp_path / "double")
+    default_type(torch.float32)
+    found = load_model(tmp_path / "double").model(data)
+    torch.testing.assert_close(found, double(data).float(), rtol=1e-4, atol=1e-5)
 
 
 def test_derivatives(conv):
