@@ -59,7 +59,7 @@ def read_graph(data: Data, weight_key: str | None = WEIGHT_KEY) -> Graph:
 
 
 def plain_tensor(tensor: Tensor) -> Tensor:
-    """PyG's ``EdgeIndex`` and ``Index`` as ordinary tensors, because C++ cannot read their memory.
+    """PyG's ``EdgeIndex`` [2, E] or ``Index`` [E] as an ordinary tensor, which C++ can read.
 
     They also remember an order of the edges, which is wrong as soon as edges are added.
     """
