@@ -21,6 +21,7 @@ from grass_gnn.config import GRASSConfig
 from grass_gnn.data.checking import check_sizes
 from grass_gnn.data.tables.dataset import check_shares
 from grass_gnn.data.tables.spec import DEFAULT_SHARES
+from grass_gnn.encoding import plain_tensor
 from grass_gnn.errors import GrassError
 from grass_gnn.evaluation.trained import Prediction, TrainedModel
 from grass_gnn.progress import Progress
@@ -181,4 +182,4 @@ def _is_undirected(graph: Data) -> bool:
 
     Otherwise the reverse of a hidden edge could be among the known ones.
     """
-    return is_undirected(graph.edge_index, num_nodes=graph.num_nodes)
+    return is_undirected(plain_tensor(graph.edge_index), num_nodes=graph.num_nodes)

@@ -26,7 +26,7 @@ from grass_gnn.encoding import (
     graph_ptr_of,
     make_encoding,
 )
-from grass_gnn.encoding.graph import WEIGHT_KEY
+from grass_gnn.encoding.graph import WEIGHT_KEY, plain_tensor
 from grass_gnn.errors import GrassError
 from grass_gnn.ops import EdgeOrder, edge_order
 from grass_gnn.ops.order import stable_order
@@ -308,7 +308,7 @@ def read_graphs(data: Data, config: GRASSConfig) -> InputGraphs:
         edge_attr=checked.edge_attr,
         y=data.y,
         descriptors=checked.descriptors,
-        added=None if added is None else data.edge_index[:, added],
+        added=None if added is None else plain_tensor(data.edge_index)[:, added],
     )
     encoding = make_encoding(config.encoding)
     if added is not None and f"edge_{encoding.attr_name}" in data:

@@ -19,7 +19,7 @@ from grass_gnn.config import FeatureConfig, GRASSConfig
 from grass_gnn.data.tables.spec import SPLITS
 from grass_gnn.encoding import ENCODINGS
 from grass_gnn.encoding.base import Row
-from grass_gnn.encoding.graph import WEIGHT_KEY
+from grass_gnn.encoding.graph import WEIGHT_KEY, plain_tensor
 from grass_gnn.errors import DataError, GrassError
 from grass_gnn.tasks import Task, make_task
 from grass_gnn.validation import check_graph
@@ -234,7 +234,7 @@ def check_graphs(
         targets: Whether it must have targets; otherwise they are left out.
         masks: Whether to read the masks of splits.
     """
-    num_nodes, edge_index = int(data.num_nodes or 0), data.edge_index
+    num_nodes, edge_index = int(data.num_nodes or 0), plain_tensor(data.edge_index)
     weight = data.get(WEIGHT_KEY)
     if weight is not None:
         weight = number_tensor(WEIGHT_KEY, weight).flatten().float()

@@ -18,7 +18,7 @@ from grass_gnn.encoding.drrwp import (
     decomposed_pairs,
     rrwp_from_decomposition,
 )
-from grass_gnn.encoding.graph import Graph, edge_weights, graph_ptr_of, read_graph
+from grass_gnn.encoding.graph import Graph, edge_weights, graph_ptr_of, plain_tensor, read_graph
 from grass_gnn.encoding.laplacian import LaplacianPE, flip_signs, laplacian_eigenvectors
 from grass_gnn.encoding.rrwp import (
     RRWP,
@@ -93,6 +93,7 @@ __all__ = [
     "laplacian_eigenvectors",
     "make_encoding",
     "node_degrees",
+    "plain_tensor",
     "read_graph",
     "require_local",
     "rrwp_from_decomposition",

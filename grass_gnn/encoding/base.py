@@ -298,7 +298,7 @@ class NoEncoding(Encoding):
 
     def pairs(self, pairs: Tensor, graphs: Structure) -> Tensor:
         """No columns [M, 0]."""
-        return torch.empty(pairs.size(1), 0, device=pairs.device)
+        return torch.empty(pairs.size(1), 0, dtype=torch.float32, device=pairs.device)
 
 
 def check_not_stale(data: Data, name: str, edge_index: Tensor, graph_ptr: Tensor) -> None:

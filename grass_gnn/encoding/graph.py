@@ -50,11 +50,22 @@ def read_graph(data: Data, weight_key: str | None = WEIGHT_KEY) -> Graph:
         raise ValueError(
             "The graph has already been rewired: put encodings before AddRandomRegularEdges."
         )
-    num_nodes, weight = int(data.num_nodes or 0), edge_weights(data, weight_key)
-    check_graph(data.edge_index, num_nodes)
+    edge_index, num_nodes = plain_tensor(data.edge_index), int(data.num_nodes or 0)
+    weight = edge_weights(data, weight_key)
+    check_graph(edge_index, num_nodes)
     if weight is not None:
-        check_weights(weight_key or "", weight, data.edge_index.size(1))
-    return Graph(data.edge_index, num_nodes, weight)
+        check_weights(weight_key or "", weight, edge_index.size(1))
+    return Graph(edge_index, num_nodes, weight)
+
+
+def plain_tensor(tensor: Tensor) -> Tensor:
+    """PyG's ``EdgeIndex`` [2, E] or ``Index`` [E] as an ordinary tensor, which C++ can read.
+
+    They also remember an order of the edges, which is wrong as soon as edges are added.
+    """
+    if type(tensor) is Tensor or not hasattr(tensor, "as_tensor"):
+        return tensor
+    return tensor.as_tensor()
 
 
 def edge_weights(data: Data, weight_key: str | None = WEIGHT_KEY) -> Tensor | None:

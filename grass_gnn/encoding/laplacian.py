@@ -51,7 +51,7 @@ def laplacian_eigenvectors(
     matrix = adjacency(edge_index, num_nodes, weight)
     if not is_symmetric(matrix):
         matrix = matrix + matrix.T
-    encoding = torch.zeros(num_nodes, k, device="cpu")
+    encoding = torch.zeros(num_nodes, k, dtype=torch.float32, device="cpu")
     joined = np.flatnonzero(np.diff(matrix.indptr))  # nodes that have an edge
     if joined.size:
         vectors = _eigenvectors(matrix[joined][:, joined], k)  # [joined, up to k]

@@ -73,7 +73,7 @@ def walk_torch(
         edge_index.long(), probability, (num_nodes, num_nodes), check_invariants=False
     )  # [N, N], parallel edges add up
 
-    out = torch.zeros(k, start.numel(), device=graph.device)
+    out = torch.zeros(k, start.numel(), dtype=torch.float32, device=graph.device)
     largest = int(sizes.max()) if sizes.numel() else 0
     width = max(1, _BLOCK_NUMBERS // max(1, num_nodes))
     for first in range(0, largest, width):  # end nodes, numbered within their graphs
@@ -96,7 +96,8 @@ def walk_native(
     """:func:`walk_probabilities` of pairs [2, M] → [M, k] in C++ (``ops/walks.cpp``)."""
     pairs, edge_index = pairs.long().contiguous(), edge_index.long().contiguous()
     transition, graph_ptr = transition.detach().float().contiguous(), graph_ptr.contiguous()
-    out = torch.empty(pairs.size(1), (2 if both else 1) * k, device="cpu")
+    # Not of torch's default type, because C++ writes float32.
+    out = torch.empty(pairs.size(1), (2 if both else 1) * k, dtype=torch.float32, device="cpu")
     failed = _native_function()(
         graph_ptr.data_ptr(),
         graph_ptr.numel() - 1,

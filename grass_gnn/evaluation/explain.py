@@ -103,7 +103,7 @@ def explain_packed(
     """:func:`explain_graph` for a dataset of one graph and the rewirings with these numbers."""
     model.eval()
     n = dataset.num_nodes
-    total = torch.zeros(len(KINDS) * n * n)  # index: kind, source, target
+    total = torch.zeros(len(KINDS) * n * n, dtype=torch.float32)  # index: kind, source, target
     for number in rewirings:
         loader = GraphLoader(
             dataset, config, 1, seed=seed, workers=0, stream=TEST, by_graph=by_graph

@@ -226,7 +226,9 @@ def save_model(model: GRASS, folder: str | Path, **details: Any) -> None:
     """Write the weights and the card of a model; details (seed, data, …) go into the card."""
     folder = Path(folder)
     state = model.state_dict()
-    weights = save_tensors({name: value.cpu().contiguous() for name, value in state.items()})
+    weights = save_tensors(
+        {name: value.to("cpu", _stored_type(value)).contiguous() for name, value in state.items()}
+    )
     checksum = write_checked(folder / WEIGHTS, weights)
     write_json(
         folder / CARD,
@@ -237,6 +239,11 @@ def save_model(model: GRASS, folder: str | Path, **details: Any) -> None:
             **details,
         },
     )
+
+
+def _stored_type(value: Tensor) -> torch.dtype:
+    """The type of a tensor in a file of weights, whatever torch's default type is."""
+    return torch.float32 if value.is_floating_point() else value.dtype
 
 
 def shipped_models() -> list[str]:
@@ -323,8 +330,9 @@ def load_model(folder: str | Path, device: str | torch.device | None = None) -> 
 def _load_weights(model: GRASS, weights: dict[str, Tensor]) -> None:
     """Load the weights into a model on the meta device."""
     for name, expected in model.state_dict().items():
-        if name in weights and weights[name].dtype != expected.dtype:
-            raise ValueError(f"{name} is of type {weights[name].dtype}, not {expected.dtype}")
+        dtype = _stored_type(expected)
+        if name in weights and weights[name].dtype != dtype:
+            raise ValueError(f"{name} is of type {weights[name].dtype}, not {dtype}")
     model.load_state_dict({name: value.clone() for name, value in weights.items()}, assign=True)
 
 

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from grass_gnn.config import ModelConfig
 from grass_gnn.data.batch import GraphBatch
+from grass_gnn.encoding.graph import plain_tensor
 from grass_gnn.nn.norm import make_norm
 from grass_gnn.ops import (
     EdgeOrder,
@@ -46,6 +47,10 @@ class GRASSConv(nn.Module):
     followed, for both, by ``norm(v + α W mish(ṽ + b))``. GRASS swaps the head and tail of every
     edge from one layer to the next (``edge_index.flip(0)``) and adds a self-loop to every node;
     both are left to the caller.
+
+    The batch norm normalises every batch by its own moments, in evaluation as well, until
+    :func:`grass_gnn.nn.collect_statistics` has averaged those of training batches. Without that,
+    predictions depend on the other graphs of the batch.
 
     Args:
         dim: Width d of nodes and edges.
@@ -159,6 +164,7 @@ class GRASSConv(nn.Module):
             return self._deprecated_forward(
                 (x, edge_index, edge_attr, batch, num_graphs, keep), deprecated
             )
+        edge_index = plain_tensor(edge_index)
         self._check(x, edge_index, edge_attr)
         x, edge_attr = keep_precision(self, x, edge_attr)
         by_graph = batch is not None and self.node_norm.by_graph

@@ -32,7 +32,9 @@ class GRASS(nn.Module):
     """Graph Attention with Stochastic Structures (*Greener GRASS*).
 
     A model is built either from a configuration or from its dimensions. Graphs are encoded and
-    rewired by the model itself, unless transforms have already done so.
+    rewired by the model itself, unless transforms have already done so. After a training loop of
+    your own, call :func:`grass_gnn.nn.collect_statistics` before evaluating: until then, the batch
+    norms of the layers use the moments of each test batch.
 
     Args:
         config: A configuration, such as ``GRASSConfig.preset("zinc")``; without it, the other

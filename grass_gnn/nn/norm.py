@@ -446,6 +446,13 @@ def collect_statistics(model: nn.Module) -> Iterator[None]:
     """Average the moments of all batches that pass through the layer norms in this context.
 
     The model is put in evaluation mode (no edge removal), and earlier statistics are discarded.
+    Evaluation uses the new ones from then on, and training does not change them: collect again
+    after further training.
+
+    Example:
+        >>> with torch.no_grad(), collect_statistics(model):  # doctest: +SKIP
+        ...     for batch in train_loader:
+        ...         model(batch)
     """
     norms = [norm for norm in model.modules() if isinstance(norm, BatchNorm) and not norm.frozen]
     model.eval()

@@ -10,7 +10,13 @@ from torch.utils.data import get_worker_info
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
-from grass_gnn.encoding import ENCODINGS, Structure, check_not_stale, graph_ptr_of
+from grass_gnn.encoding import (
+    ENCODINGS,
+    Structure,
+    check_not_stale,
+    graph_ptr_of,
+    plain_tensor,
+)
 from grass_gnn.rewiring.edges import (
     Variant,
     complete_edges,
@@ -81,6 +87,7 @@ class AddRandomRegularEdges(BaseTransform):
             )
         if "added_edge_mask" in data:
             raise ValueError("The graph has already been rewired: it has an added_edge_mask.")
+        data.edge_index = plain_tensor(data.edge_index)
         check_graph(data.edge_index, data.num_nodes)
         graph_ptr = graph_ptr_of(data)
         added = self._draw(data.edge_index, graph_ptr)  # [2, E_R]

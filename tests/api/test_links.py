@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
@@ -26,6 +27,12 @@ def test_a_directed_graph_may_have_the_reverse_of_an_edge():
     directed = Data(edge_index=torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]]), num_nodes=3)
     pairs = unconnected_pairs(directed, 10, seed=0)  # all that there are
     assert {tuple(pair) for pair in pairs.t().tolist()} == {(1, 0), (2, 1)}
+
+
+def test_an_edge_index_of_pyg_gives_the_same_pairs():
+    edges = EdgeIndex(RING.edge_index, sparse_size=(12, 12), sort_order="row")
+    found = unconnected_pairs(Data(edge_index=edges, num_nodes=12), 30, seed=3)
+    assert torch.equal(found, unconnected_pairs(RING, 30, seed=3))
 
 
 def test_the_same_seed_gives_the_same_model_whatever_python_draws():

@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.multiprocessing as mp
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Compose
@@ -14,12 +15,15 @@ from torch_geometric.transforms import Compose
 from grass_gnn import (
     GRASS,
     AddDegree,
+    AddLaplacianPE,
     AddRandomRegularEdges,
     AddRRWP,
     GRASSConfig,
     GRASSConv,
     GrassError,
+    load_model,
 )
+from grass_gnn.evaluation.trained import save_model
 from grass_gnn.nn.baselines import Baseline
 from grass_gnn.nn.norm import collect_statistics
 
@@ -139,6 +143,27 @@ def test_edge_indices_of_32_bits_give_the_same_result():
     expected = layer(x, edge_index, edge_attr)
     found = layer(x, edge_index.int(), edge_attr)
     assert all(a.equal(b) for a, b in zip(expected, found, strict=True))
+
+
+def test_an_edge_index_of_pyg_gives_the_same_result(model, conv):
+    """``torch_geometric.EdgeIndex`` has no memory that C++ could read: it used to crash Python."""
+    x, edges, edge_attr = conv_input()
+    edges = EdgeIndex(edges[:, edges[0].argsort()], sparse_size=(6, 6), sort_order="row")
+    plain = edges.as_tensor()
+    for found, expected in zip(conv(x, edges, edge_attr), conv(x, plain, edge_attr), strict=True):
+        assert type(found) is torch.Tensor and torch.equal(found, expected)
+
+    def rewired(edge_index):
+        data = Data(x=x, edge_index=edge_index)
+        encode = Compose([AddDegree(), AddRRWP(4), AddLaplacianPE(2, attr_name="pe")])
+        return AddRandomRegularEdges(2, seed=0)(Batch.from_data_list([encode(data)] * 2))
+
+    for name, expected in rewired(plain):
+        found = rewired(edges)[name]
+        assert type(found) is torch.Tensor and torch.equal(found, expected), name
+    features = {"x": torch.zeros(6, 4), "edge_attr": torch.zeros(15, 2)}
+    predicted, expected = (model(Data(edge_index=e, **features)) for e in (edges, plain))
+    assert torch.equal(predicted, expected)
 
 
 def test_repr_is_one_line(model, conv):
@@ -351,6 +376,37 @@ def test_a_whole_model_in_float64(model):
     out = double(graphs())
     assert out.dtype == torch.float64
     assert torch.allclose(out, model(graphs()).double(), atol=1e-3)
+
+
+@pytest.fixture
+def default_type():
+    yield torch.set_default_dtype
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("ops", ["native", "reference"])
+def test_encodings_do_not_depend_on_the_default_type(ops, default_type, monkeypatch):
+    """C++ writes float32 into memory that used to be of torch's default type."""
+    monkeypatch.setenv("GRASS_OPS", ops)
+    rewire = AddRandomRegularEdges(2, when="graph")
+    encode = Compose([AddDegree(), AddRRWP(4), AddLaplacianPE(2), rewire])
+    data = ring(6)
+    expected = encode(data)
+    default_type(torch.float64)
+    for name, found in encode(data):
+        assert found.dtype == expected[name].dtype and torch.equal(found, expected[name]), name
+
+
+def test_saved_models_do_not_depend_on_the_default_type(model, default_type, tmp_path):
+    data = Batch.from_data_list(graphs())
+    save_model(model, tmp_path / "single")
+    default_type(torch.float64)
+    assert torch.equal(load_model(tmp_path / "single").model(data), model(data))
+    double = make_model().eval()
+    save_model(double, tmp_path / "double")
+    default_type(torch.float32)
+    found = load_model(tmp_path / "double").model(data)
+    torch.testing.assert_close(found, double(data).float(), rtol=1e-4, atol=1e-5)
 
 
 def test_derivatives(conv):
