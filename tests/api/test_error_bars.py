@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit.DataStructs import BulkTanimotoSimilarity, CreateFromBitString
+from scipy.optimize import minimize
 from scipy.stats import spearmanr
 from small_tables import read_csv, some_smiles, write_csv
 
@@ -19,7 +20,10 @@ from grass_gnn.api.prediction import predict_table
 from grass_gnn.data.tables.composition import Composition
 from grass_gnn.data.tables.molecules import MoleculeReader
 from grass_gnn.data.tables.parsing import parse
+from grass_gnn.evaluation.trained import Prediction
 from grass_gnn.uncertainty.calibration import (
+    PRIOR,
+    WITH_FOREST,
     Calibration,
     SpreadCalibration,
     clue_table,
@@ -29,6 +33,7 @@ from grass_gnn.uncertainty.calibration import (
     kept_scores,
 )
 from grass_gnn.uncertainty.domain import ADDED, Domain, TargetRange
+from grass_gnn.uncertainty.ensembles import combine
 from grass_gnn.uncertainty.neighbours import Nearness, Neighbours
 from grass_gnn.uncertainty.similarity import SimilarityReference, count_familiar
 
@@ -87,6 +92,26 @@ def test_intervals_of_a_larger_coverage_contain_those_of_a_smaller_one(scores, f
     assert 0 < half_width(scores, low) <= half_width(scores, high) < math.inf
 
 
+@pytest.mark.parametrize("forest", [False, True])
+def test_weights_are_the_most_likely_ones_of_laplacian_errors(forest):
+    """Against another search, with the best intercept for each choice of weights."""
+    spread, near, error, _ = synthetic(50, numpy.random.default_rng(6), forest)
+    clues = clue_table(spread, near, 0, 1.0)
+    model, _ = fit_error_model(clues, error, 1.0, forest=forest)
+    centred = clues - clues.mean(axis=0)
+    prior = numpy.array(WITH_FOREST if forest else PRIOR)
+
+    def loss(weights):
+        sizes = error * numpy.exp(-centred @ weights)
+        return len(error) * math.log(sizes.mean()) + 10 * numpy.square(weights - prior).sum()
+
+    bounds = [(0, 2)] * len(prior)
+    best = minimize(loss, prior, method="SLSQP", bounds=bounds, options={"ftol": 1e-12})
+    assert model.weights == pytest.approx(best.x, abs=1e-3)
+    assert numpy.abs(best.x - prior).max() > 0.05  # the rows do say something
+    assert model.centers == pytest.approx(clues.mean(axis=0))
+
+
 def test_a_row_is_not_judged_by_a_fit_to_itself():
     """Of two rows in a fold, the scores are as the errors, whatever these are."""
     spread, near, error, _ = synthetic(37, numpy.random.default_rng(3))
@@ -95,6 +120,20 @@ def test_a_row_is_not_judged_by_a_fit_to_itself():
     error[4] *= 50
     _, after = fit_error_model(clues, error, 1.0)
     assert after[4] / after[14] == pytest.approx(50 * before[4] / before[14], rel=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 4184.0])
+def test_error_bars_follow_the_unit_of_the_targets(unit):
+    def fitted(unit):
+        spread, near, error, _ = synthetic(40, numpy.random.default_rng(7), forest=True)
+        in_units = ("disagreement", "residual", "leaf_error")
+        near = near._replace(**{name: unit * getattr(near, name) for name in in_units})
+        clues = clue_table(unit * spread, near, 0, unit)
+        model, scores = fit_error_model(clues, unit * error, unit, forest=True)
+        return model.std(unit * spread, near, 0), scores
+
+    (std, scores), (same, same_scores) = fitted(unit), fitted(1.0)
+    assert std == pytest.approx(unit * same) and scores == pytest.approx(same_scores)
 
 
 def test_each_target_has_error_bars_of_its_own():
@@ -139,6 +178,19 @@ def test_each_target_has_error_bars_of_its_own():
         assert bars[:, number].numpy() == pytest.approx(one.errors.std(spread, near, number))
         assert spearmanr(bars[:, number], error[:, number])[0] > 0.3
     assert found.half_widths(0.8) == [one.half_width(0.8) for one in targets]
+
+
+def test_the_spread_of_an_ensemble_is_that_of_all_samples_together():
+    samples = torch.randn(3, 8, 20, 2, dtype=torch.float64)  # models, rewirings, rows, outputs
+    samples = samples * torch.rand(3, 1, 20, 2) + torch.randn(3, 1, 20, 2)
+    found = combine([Prediction(one.mean(dim=0), one.std(dim=0, correction=0)) for one in samples])
+    together = samples.flatten(0, 1)
+    torch.testing.assert_close(found.mean, together.mean(dim=0))
+    torch.testing.assert_close(found.std, together.std(dim=0, correction=0))
+    torch.testing.assert_close(found.models, samples.mean(dim=1).std(dim=0, correction=0))
+    wider = found.with_std(3 * found.std)
+    torch.testing.assert_close(torch.hypot(wider.rewirings, wider.models), 3 * found.std)
+    torch.testing.assert_close(wider.models, 3 * found.models)
 
 
 def test_of_many_scores_evenly_spaced_ones_are_kept():

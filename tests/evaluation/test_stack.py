@@ -135,3 +135,4 @@ def test_a_network_that_is_far_from_the_others_counts_only_up_to_its_reach():
     assert fit_reach(network.mean[:2], forest.mean[:2], regression()) == [4 * 13**0.5]
     held = torch.tensor([[1.0, 2.0], [math.nan, 3.0]])
     assert fit_reach(held, torch.zeros(2, 2), regression(2)) == pytest.approx([4, 4 * 6.5**0.5])
+    assert fit_reach(held, torch.zeros(2, 2), probabilities("multilabel", 2)) is None
