@@ -13,7 +13,7 @@ from grass_gnn.cli.common import _gain
 from grass_gnn.config import TaskConfig
 from grass_gnn.data.tables.dataset import random_split, read_tables
 from grass_gnn.data.tables.files import MISSING
-from grass_gnn.data.tables.schema import TableSchema, infer_task
+from grass_gnn.data.tables.schema import TableSchema, class_name, infer_task
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.progress import LogLines, report_progress, reporting
@@ -122,6 +122,8 @@ def test_names_of_classes_that_look_like_numbers_stay_as_they_are(tmp_path):
     # The same number is the same class: everywhere if all are numbers, else if it is plain.
     assert classes_of(tmp_path, ["2e1", "20", "3.00", "3", "04"]) == ["3", "4", "20"]
     assert classes_of(tmp_path, ["2.0", "2", "+2", "other", "1.5"]) == ["1.5", "2", "other"]
+    large = ["10000000000000000", "10000000000000001"]  # the same number in floating point
+    assert [class_name(one, numeric=True) for one in large] == large
 
 
 def test_labels_may_be_written_as_decimal_numbers(tmp_path):
