@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -107,8 +106,8 @@ class Regression(Task):
             # Of a constant target, 1 for an exact prediction and 0 for others.
             rounding = (_ROUNDING * filled).square().sum(dim=0)
             exact = (residual <= rounding).to(total.dtype)
-            values = torch.where(total <= rounding, exact, 1 - residual / total)[count > 1]
-            return float(values.mean()) if len(values) else math.nan
+            values = torch.where(total <= rounding, exact, 1 - residual / total)
+            return float(values[count > 1].mean())  # NaN if no target has two known values
         error = (prediction - target)[known]
         return float(error.abs().mean() if metric == "mae" else error.square().mean().sqrt())
 

@@ -130,6 +130,27 @@ def test_temperature_is_a_logistic_regression_of_one_weight():
     assert found == pytest.approx(best, rel=2e-3)
 
 
+@pytest.mark.parametrize("kind", ["multilabel", "classification"])
+@pytest.mark.parametrize("temperature", [0.2, 0.7, 1.0, 20.0])
+def test_temperatures_change_how_certain_a_model_is_but_not_its_answers(kind, temperature):
+    task, source = TASKS[kind], torch.Generator().manual_seed(6)
+    before = task.activate(torch.randn(200, 3, generator=source).double())
+    after = measures.with_temperature(task, before, temperature)
+    if kind == "multilabel":  # the ranking of rows stays, and which side of a half they are on
+        assert torch.equal(after.argsort(dim=0), before.argsort(dim=0))
+        assert torch.equal(after > 0.5, before > 0.5)
+        certain = [(one - 0.5).abs() for one in (before, after)]
+    else:
+        assert torch.equal(after.argmax(dim=1), before.argmax(dim=1))
+        assert torch.allclose(after.sum(dim=1), torch.ones(200).double())
+        certain = [one.amax(dim=1) for one in (before, after)]
+    if temperature == 1:
+        assert torch.allclose(after, before)
+    else:
+        assert bool((certain[1] > certain[0]).all()) == (temperature < 1)
+        assert bool((certain[1] < certain[0]).all()) == (temperature > 1)
+
+
 def test_few_rows_without_positives_do_not_make_predictions_certain():
     task, source = TASKS["binary"], torch.Generator().manual_seed(0)
     probability = torch.rand(12, 1, generator=source) / 10

@@ -1,4 +1,4 @@
-"""Forest and process beside the network: parity with scikit-learn, shares, damaged files."""
+"""Forest and process beside the network: parity with scikit-learn, runs, damaged files."""
 
 import hashlib
 import json
@@ -28,20 +28,9 @@ from grass_gnn.data.packed.dataset import pack_checked
 from grass_gnn.data.tables.dataset import read_tables
 from grass_gnn.data.tables.descriptors import fill_columns
 from grass_gnn.data.tables.spec import TableSpec
-from grass_gnn.evaluation.forest import ForestPrediction, leaf_errors
+from grass_gnn.evaluation.forest import leaf_errors
 from grass_gnn.evaluation.run import evaluate_run
-from grass_gnn.evaluation.stack import (
-    ARRAYS,
-    FILE,
-    ForestCard,
-    Stack,
-    fit_reach,
-    fit_shares,
-    load_stack,
-    mix,
-    other_members,
-)
-from grass_gnn.evaluation.trained import Prediction
+from grass_gnn.evaluation.stack import ARRAYS, FILE, load_stack, mix, other_members
 from grass_gnn.report.run_files import RunReport
 from grass_gnn.report.table import number as shown
 from grass_gnn.serve.card import model_card
@@ -191,77 +180,7 @@ def test_molecules_without_some_descriptors_are_predicted(tmp_path):
 
 
 def regression(outputs=1):
-    from grass_gnn.config import TaskConfig
-
     return make_task(TaskConfig(kind="regression", outputs=outputs, loss="l1", metric="mae"))
-
-
-def test_shares_follow_the_better_member_and_stay_between_0_and_1():
-    source = torch.Generator().manual_seed(0)
-    truth = torch.randn(400, 3, generator=source)
-    good, bad = (truth + s * torch.randn(400, 3, generator=source) for s in (0.1, 1.0))
-    network = torch.stack([good[:, 0], bad[:, 1], good[:, 2]], dim=1)
-    forest = torch.stack([bad[:, 0], good[:, 1], good[:, 2].clone()], dim=1)
-    first, second, same = fit_shares(network, forest, truth, regression(3))
-    # The best share of independent errors is 1 / (1 + 0.01) and 0.01 / (1 + 0.01).
-    assert first == pytest.approx(0.99, abs=0.04) and second == pytest.approx(0.01, abs=0.04)
-    assert same == 0.5
-    # Equal members get a half, whatever their size; beyond the better one is not reached.
-    worse = truth + 5.0
-    assert fit_shares(truth + 1.0, worse, truth, regression(3)) == [1.0] * 3
-    few = fit_shares(good[:4, :1], bad[:4, :1], truth[:4, :1], regression())
-    assert 0.5 < few[0] < first  # four rows say little
-
-
-def test_shares_of_probabilities_minimise_the_log_loss(table):
-    data = read_tables(table, TableSpec(("aromatic",)), workers=0)
-    task = make_task(data.task)
-    truth = torch.tensor([0.0, 1.0] * 100)[:, None]
-    sure = torch.where(truth > 0, 0.9, 0.1)
-    assert fit_shares(sure, torch.full_like(sure, 0.5), truth, task)[0] > 0.9
-    assert fit_shares(1 - sure, sure, truth, task)[0] < 0.1
-
-
-@pytest.mark.parametrize("even", [True, False])
-def test_the_deviation_is_that_of_the_mixture(even):
-    task, source = regression(), numpy.random.default_rng(0)
-    nothing = torch.tensor([[math.nan]])
-    network = Prediction(torch.tensor([[1.0]]), torch.tensor([[0.5]]))
-    forest = ForestPrediction(torch.tensor([[3.0]]), torch.tensor([[1.5]]), nothing)
-    found = mix(network, forest, [0.25], task, even)
-    drawn = source.random(400_000) < (0.5 if even else 0.25)
-    sample = numpy.where(
-        drawn, source.normal(1, 0.5, len(drawn)), source.normal(3, 1.5, len(drawn))
-    )
-    assert float(found.mean) == pytest.approx(0.25 * 1 + 0.75 * 3)
-    assert float(found.std) == pytest.approx(sample.std(), rel=0.01)
-    assert mix(network, ForestPrediction(nothing, nothing, nothing), [0.25], task) == network
-
-
-def test_targets_without_a_process_are_those_of_the_forest():
-    task, gap = regression(2), torch.tensor([[1.0, math.nan], [2.0, math.nan]])
-    network = Prediction(torch.zeros(2, 2), torch.ones(2, 2))
-    forest = ForestPrediction(torch.full((2, 2), 4.0), torch.ones(2, 2), torch.ones(2, 2))
-    card = ForestCard(
-        model="", descriptors=[], columns=0, shares=[0.0, 0.0], rows=2, process_shares=[1.0, 1.0]
-    )
-    stack = Stack(None, card, task, {"val": forest}, None, {"val": Prediction(gap, gap)})
-    assert stack.join("val").mean.tolist() == [[1.0, 4.0], [2.0, 4.0]]
-    scores = stack.rescore({"metrics": {"mae": None}}, network, torch.ones(2, 2), "val")
-    assert scores["members"]["Gaussian process"]["mae"] == pytest.approx((0 + 1 + 3 + 3) / 4)
-    assert scores["members"]["forest"]["mae"] == pytest.approx(3)
-    assert scores["metrics"]["mae"][0] == pytest.approx(7 / 4)
-
-
-def test_a_network_that_is_far_from_the_others_counts_only_up_to_its_reach():
-    network = Prediction(torch.tensor([[1.0], [5.0], [300.0], [-300.0]]), torch.zeros(4, 1))
-    forest = ForestPrediction(*(torch.zeros(4, 1) for _ in range(3)))
-    found = mix(network, forest, [0.5], regression(), reach=[8.0])
-    assert found.mean.flatten().tolist() == [0.5, 2.5, 4.0, -4.0]
-    assert found.std.flatten().tolist() == [0.5, 2.5, 150.0, 150.0]  # still says how far it is
-    assert fit_reach(network.mean[:2], forest.mean[:2], regression()) == [4 * 13**0.5]
-    held = torch.tensor([[1.0, 2.0], [math.nan, 3.0]])
-    assert fit_reach(held, torch.zeros(2, 2), regression(2)) == pytest.approx([4, 4 * 6.5**0.5])
 
 
 def as_before(folder):

@@ -10,6 +10,8 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_tables import some_smiles
 from torch_geometric.data import Data
 
@@ -191,6 +193,33 @@ def test_scaffolds_stay_together_and_random_splits_follow_their_seed():
     assert set(drawn) == {"train", "val", "test"}
     assert random_split(50, seed=1) == random_split(50, seed=1) != random_split(50, seed=2)
     assert sorted(random_split(10)) == sorted(["train"] * 8 + ["val", "test"])
+
+
+SHARES = st.tuples(*[st.sampled_from([0, 0.1, 0.3, 0.8, 2])] * 3).filter(any)
+
+
+@settings(deadline=None)
+@given(
+    groups=st.lists(st.sampled_from(["a", "b", "c", "d", ""]), min_size=1, max_size=60),
+    shares=SHARES,
+    seed=st.integers(0, 9),
+)
+def test_splits_keep_groups_together_and_leave_out_what_has_no_share(groups, shares, seed):
+    labels = [float(ord(name[:1] or "e")) for name in groups]
+    found = {
+        "random": random_split(len(groups), shares, seed),
+        "stratified": random_split(len(groups), shares, seed, labels),
+        "scaffold": scaffold_split(groups, shares),
+    }
+    assert found["random"] == random_split(len(groups), shares, seed)
+    assert found["stratified"] == random_split(len(groups), shares, seed, labels)
+    for kind, assigned in found.items():
+        assert len(assigned) == len(groups) and set(assigned) <= {"train", "val", "test"}
+        for split, share in zip(("val", "test"), shares[1:], strict=True):
+            assert share or split not in assigned, kind
+    for name in set(groups) - {""}:
+        places = [place for place, own in enumerate(groups) if own == name]
+        assert len({found["scaffold"][place] for place in places}) == 1
 
 
 CHIRAL = [

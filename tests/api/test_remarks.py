@@ -3,6 +3,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_tables import some_smiles, write_csv
 
 from grass_gnn import progress
@@ -10,6 +12,8 @@ from grass_gnn.api.forest import describe_baseline
 from grass_gnn.cli.common import _gain, parse_names
 from grass_gnn.config import TaskConfig
 from grass_gnn.data.tables.dataset import random_split, read_tables
+from grass_gnn.data.tables.files import MISSING
+from grass_gnn.data.tables.schema import TableSchema, class_name, infer_task
 from grass_gnn.data.tables.spec import TableSpec
 from grass_gnn.errors import GrassError
 from grass_gnn.progress import LogLines, report_progress, reporting
@@ -78,6 +82,38 @@ def classes_of(tmp_path, cells):
     return data.schema.classes
 
 
+CELLS = ["1", "1.0", "01", "+1", " 1", "0", "-0", "1e0", "2E1", "2e1", "007", "A", "a", "ß", "SS"]
+CELLS += [
+    "İ",
+    "ı",
+    "I",
+    "Σ",
+    "ς",
+    "1_0",
+    "1,5",
+    "yes",
+    "No",
+    "TRUE",
+    "nan",
+    "-",
+    "",
+    "é",
+    "e\u0301",
+]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(CELLS), max_size=7))  # of more, some would be identifiers
+def test_every_cell_of_a_column_of_classes_has_one_of_its_classes(cells):
+    cells = [*cells, "a", "b"]
+    task, classes, _ = infer_task({"y": cells}, "classification")
+    schema = TableSchema(smiles="s", targets=["y"], classes=classes)
+    known = [cell for cell in cells if cell.strip().lower() not in MISSING]
+    numbers = [schema.encode(make_task(task), [cell])[0] for cell in known]
+    assert set(numbers) == set(range(len(classes))) and task.outputs == len(classes)
+    assert [schema.encode(make_task(task), [name])[0] for name in classes] == sorted(set(numbers))
+
+
 def test_names_of_classes_that_look_like_numbers_stay_as_they_are(tmp_path):
     enzymes = ["1A2", "2C9", "2D6", "2E1", "3A4"]
     assert classes_of(tmp_path, enzymes[::-1]) == enzymes
@@ -86,6 +122,8 @@ def test_names_of_classes_that_look_like_numbers_stay_as_they_are(tmp_path):
     # The same number is the same class: everywhere if all are numbers, else if it is plain.
     assert classes_of(tmp_path, ["2e1", "20", "3.00", "3", "04"]) == ["3", "4", "20"]
     assert classes_of(tmp_path, ["2.0", "2", "+2", "other", "1.5"]) == ["1.5", "2", "other"]
+    large = ["10000000000000000", "10000000000000001"]  # the same number in floating point
+    assert [class_name(one, numeric=True) for one in large] == large
 
 
 def test_the_class_whose_probability_is_predicted_is_named(tmp_path):

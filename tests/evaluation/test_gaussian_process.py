@@ -60,6 +60,7 @@ def covariance_of(parameters, distance, similarity):
 
 def test_predictions_are_those_of_plain_numpy():
     columns = some_columns(70)
+    columns[60, MORGAN_COUNTS + 1] = 1e30  # clipped
     y, trained, held = truth(columns), 40, 15
     process, ahead = fit_process(columns[:55], y[:55, None], held, NUMBERS)
     covariance, noise = covariance_of(process.kernel[0], *parts_of(columns, trained))
@@ -102,6 +103,19 @@ def test_parameters_maximise_the_likelihood_of_training_rows():
     best = loss(process.kernel[0])
     for step in (*numpy.eye(4) * 0.3, *numpy.eye(4) * -0.3):
         assert loss(process.kernel[0] + step) > best
+
+
+def test_targets_of_held_rows_affect_neither_the_kernel_nor_their_predictions():
+    """Else the validation rows, by which the shares are chosen, would be fitted to."""
+    columns = some_columns(60)
+    y = truth(columns)[:, None]
+    process, ahead = fit_process(columns, y, 15, NUMBERS)
+    y[45:] *= -9
+    other, same = fit_process(columns, y, 15, NUMBERS)
+    torch.testing.assert_close(ahead.mean, same.mean, equal_nan=True)
+    torch.testing.assert_close(ahead.std, same.std, equal_nan=True)
+    numpy.testing.assert_allclose(process.kernel, other.kernel)
+    assert not numpy.allclose(process.weights, other.weights)
 
 
 def test_the_gradient_of_the_likelihood_is_that_of_autograd():

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 
+import psutil
 import pytest
 import torch
 from tiny_grids import TINY, tiny_experiment
@@ -214,15 +215,23 @@ def test_a_killed_grid_goes_on_and_recomputes_only_what_is_unfinished(
     said.touch()
     grid = start(CLUSTER, said)
     wait_until(lambda: "[1/2] grass, seed 0" in said.read_text(), grid)
+    started = []  # the process of the second cell; that of the first has ended
+
+    def is_started():
+        found = psutil.Process(grid).children()
+        started[:] = [one for one in found if "spawn_main" in "".join(one.cmdline())]
+        return bool(started)
+
+    wait_until(is_started, grid)
     os.kill(grid, signal.SIGKILL)
     os.waitpid(grid, 0)
+    assert not psutil.wait_procs(started, timeout=300)[1]
     told = said.read_text()
     assert "2 runs, 0 of them finished" in told and "reduced budget" in told and "left" in told
     first, second = (
         tmp_path / "grid" / name / "seed-0" / "results.json" for name in ("grass", "gcn")
     )
     kept = first.stat().st_mtime_ns
-    time.sleep(1.5)
     assert not second.exists()
 
     assert main([*CLUSTER, "--json"]) == 0

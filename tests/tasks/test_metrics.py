@@ -95,6 +95,15 @@ def test_no_label_that_occurs_both_ways_has_no_score():
     assert np.isnan(task("binary", 1, "auc").score(p, t))
 
 
+def test_r2_is_about_the_targets_with_two_known_values_or_more():
+    y = torch.tensor([[1.0, 5.0, 2.0], [3.0, np.nan, 4.0], [np.nan, np.nan, 9.0]])
+    p = torch.tensor([[1.5, 4.0, 2.5], [2.0, 7.0, 3.0], [0.0, 7.0, 8.0]])
+    known = [[0, 1], [0, 1, 2]]
+    each = [sk.r2_score(y[k, c], p[k, c]) for k, c in zip(known, (0, 2), strict=True)]
+    assert task("regression", 3, "r2").score(p, y) == pytest.approx(np.mean(each))
+    assert np.isnan(task("regression", 1, "r2").score(p[:, 1:2], y[:, 1:2]))
+
+
 @pytest.mark.parametrize("unit", [1.0, 1e-6, 1e-13])
 def test_r2_does_not_depend_on_the_unit(random, unit):
     y = torch.randn(50, 1, generator=random)

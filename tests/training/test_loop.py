@@ -18,7 +18,7 @@ from grass_gnn.evaluation.run import evaluate_run
 from grass_gnn.files import locked
 from grass_gnn.nn.model import build_model
 from grass_gnn.training.loop import TrainingLoop
-from grass_gnn.training.optim import WeightAverage
+from grass_gnn.training.optim import BestWeights, WeightAverage
 from grass_gnn.training.options import RunOptions
 from grass_gnn.training.record import LOGGERS, checkpoints, open_logger, read_checkpoint
 from grass_gnn.training.run import train
@@ -85,7 +85,7 @@ def test_statistics_for_validation_are_bounded(tmp_path, monkeypatch):
     data = prepared(chosen, tmp_path / "cache")  # 11 batches
     model = build_model(chosen, data, 0)
     norm = model.layers.layers[0].node_norm
-    for batches, graphs, expected in ((3, 0, 3), (1, 20, 5), (100, 0, 11)):
+    for batches, graphs, expected in ((3, 0, 3), (1, 17, 5), (100, 0, 11)):
         monkeypatch.setattr(protocol, "QUICK_BATCHES", batches)
         monkeypatch.setattr(protocol, "QUICK_GRAPHS", graphs)
         protocol.collect(model, data.train, chosen, quick=True)
@@ -112,6 +112,32 @@ def test_the_moving_average_by_hand():
     with average.applied(model):
         torch.testing.assert_close(model.weight.detach().double(), expected, rtol=1e-5, atol=1e-6)
     assert torch.equal(model.weight, last) and torch.equal(model.bias, fixed)
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores", "best", "seen"),
+    [
+        ("mae", [3, 2, 2.5, 1, 1, math.nan, None, 4, 5, 0], 5, 9),  # 4 and 5 exhaust its patience
+        ("auc", [0.5, 0.7, 0.6, 0.7, 0.6, 0.9], 6, 6),
+        ("auc", [0.9, 0.8, 0.7, 1.0], 1, 3),
+        ("r2", [-3, -1, -2, -1.5], 2, 4),
+        ("auc", [math.nan, None], 0, 2),  # as of a validation set without positives
+    ],
+)
+def test_the_best_weights_are_those_of_the_last_epoch_with_the_best_score(
+    metric, scores, best, seen
+):
+    model, found, epoch = torch.nn.Linear(1, 1), BestWeights(metric, patience=2), 0
+    while epoch < len(scores) and not found.exhausted:
+        epoch += 1
+        torch.nn.init.constant_(model.weight, epoch)
+        found.update(model, epoch, scores[epoch - 1])
+        again = BestWeights(metric, patience=2)  # as by a resumption after any epoch
+        again.load_state_dict(found.state_dict())
+        found = again
+    assert (found.epoch, epoch) == (best, seen)
+    found.copy_to(model)
+    assert float(model.weight.detach()) == (best or seen)  # the last ones, if none had a score
 
 
 def test_a_run_keeps_the_average_of_its_steps_and_resumes_it(tmp_path, monkeypatch):

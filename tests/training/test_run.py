@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -62,14 +63,21 @@ def stop_after(batches, sent=signal.SIGTERM):
     return progress
 
 
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """A finished run, which tests do not change."""
+    chosen, folder = config(), tmp_path_factory.mktemp("reference")
+    data = prepared(chosen, folder / "cache")
+    return train(chosen, data, folder / "run", RunOptions(seed=3)), chosen, data
+
+
 @pytest.fixture
-def reference(tmp_path):
-    chosen = config()
-    data = prepared(chosen, tmp_path / "cache")
-    return train(chosen, data, tmp_path / "reference", RunOptions(seed=3)), chosen, data
+def copied(reference, tmp_path):
+    """A copy of its folder."""
+    return shutil.copytree(reference[0].folder, tmp_path / "copy")
 
 
-def test_run_folder_holds_everything(reference, tmp_path):
+def test_run_folder_holds_everything(reference):
     run, chosen, _ = reference
     names = {path.name for path in run.folder.iterdir()}
     assert names == {
@@ -106,7 +114,7 @@ def test_same_seed_same_bytes_whatever_the_workers(reference, tmp_path):
     assert weights(other.folder) != weights(run.folder)
 
 
-def test_loaded_model_predicts_what_was_evaluated(reference, tmp_path):
+def test_loaded_model_predicts_what_was_evaluated(reference):
     run, chosen, _ = reference
     trained = load_model(run.folder)
     inputs = graphs(chosen, 5, 300)
@@ -119,35 +127,51 @@ def test_loaded_model_predicts_what_was_evaluated(reference, tmp_path):
     assert torch.allclose(alone.mean[0], fixed.mean[2], atol=1e-6)
 
 
-@pytest.mark.parametrize("batches", [1, 5, 7, 10, 15])
-def test_stopped_at_any_batch_and_resumed_gives_the_same_weights(reference, tmp_path, batches):
-    """SIGTERM, as a cluster sends it: the run ends after the batch, with a checkpoint."""
-    run, chosen, data = reference
-    folder = tmp_path / "stopped"
-    with pytest.raises(Interrupted, match="--resume"):
-        train(chosen, data, folder, RunOptions(seed=3, progress=stop_after(batches)))
-    assert read_checkpoint(folder / "checkpoints")["grass_gnn"]["batches_done"] == batches
+EVERYTHING = {  # that a checkpoint has to contain
+    "training__accumulate": 2,
+    "training__average": 0.8,
+    "training__optimizer": "muon",
+    "training__patience": 3,
+    "model__edge_removal": 0.3,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "stops"),
+    [({}, range(1, 16)), (EVERYTHING, (2, 4, 5, 7, 9, 10, 12, 14, 15))],
+    ids=["batches", "steps"],
+)
+def test_stopped_after_each_step_and_resumed_gives_the_same_bytes(tmp_path, changes, stops):
+    """SIGTERM, as a cluster sends it: the run ends after the step, with a checkpoint."""
+    chosen, folder = config(**changes), tmp_path / "stopped"
+    data = prepared(chosen, tmp_path / "cache")
+    whole = train(chosen, data, tmp_path / "whole", RunOptions(seed=3))
+    for batches in stops:
+        options = RunOptions(seed=3, resume=folder.exists(), progress=stop_after(batches))
+        with pytest.raises(Interrupted, match="--resume"):
+            train(chosen, data, folder, options)
+        assert read_checkpoint(folder / "checkpoints")["grass_gnn"]["batches_done"] == batches
     again = train(chosen, data, folder, RunOptions(seed=3, resume=True))
-    assert weights(folder) == weights(run.folder)
-    assert again.test == run.test
+    assert weights(folder) == weights(whole.folder)
+    assert again.test == whole.test
     columns = [line.split(",")[:5] for line in (folder / "metrics.csv").read_text().splitlines()]
     assert columns == [
-        line.split(",")[:5] for line in (run.folder / "metrics.csv").read_text().splitlines()
+        line.split(",")[:5] for line in (whole.folder / "metrics.csv").read_text().splitlines()
     ]
 
 
-@pytest.mark.parametrize(("threads", "warned"), [(1, False), (2, True)])
-def test_another_number_of_threads_on_resume_is_warned_of(threads, warned, tmp_path, caplog):
+def test_another_number_of_threads_on_resume_is_warned_of(tmp_path, caplog):
     chosen = config()
     data = prepared(chosen, tmp_path / "cache")
-    with pytest.raises(Interrupted):
-        train(chosen, data, tmp_path / "run", RunOptions(seed=3, progress=stop_after(8)))
-    torch.set_num_threads(threads)
-    try:
-        train(chosen, data, tmp_path / "run", RunOptions(seed=3, resume=True))
-    finally:
-        torch.set_num_threads(1)
-    assert ("started with 1 threads" in caplog.text) == warned
+    for stop, threads in ((5, 1), (6, 1), (7, 2)):
+        torch.set_num_threads(threads)
+        options = RunOptions(seed=3, resume=stop > 5, progress=stop_after(stop))
+        try:
+            with pytest.raises(Interrupted):
+                train(chosen, data, tmp_path / "run", options)
+        finally:
+            torch.set_num_threads(1)
+        assert ("started with 1 threads" in caplog.text) == (threads == 2)
 
 
 def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
@@ -166,14 +190,16 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
         train(chosen, data, run.folder, RunOptions(seed=3, resume=True))
 
 
-def test_resuming_with_something_else_is_refused(reference, tmp_path):
-    run, chosen, data = reference
+def test_resuming_with_something_else_is_refused(reference, copied, tmp_path):
+    _, chosen, data = reference
+    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
     with pytest.raises(GrassError, match="--resume, or another --out"):
-        train(chosen, data, run.folder, RunOptions(seed=3))
+        train(chosen, data, copied, RunOptions(seed=3))
     with pytest.raises(GrassError, match="seed is not that"):
-        train(chosen, data, run.folder, RunOptions(seed=9, resume=True))
+        train(chosen, data, copied, RunOptions(seed=9, resume=True))
     with pytest.raises(GrassError, match="configuration is not that"):
-        train(config(model__layers=3), data, run.folder, RunOptions(seed=3, resume=True))
+        train(config(model__layers=3), data, copied, RunOptions(seed=3, resume=True))
+    assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
     with pytest.raises(GrassError, match="no run to resume"):
         train(chosen, data, tmp_path / "nowhere", RunOptions(resume=True))
 
@@ -198,16 +224,15 @@ def test_a_run_can_be_made_longer_until_its_learning_rate_decays(tmp_path):
             assert GRASSConfig.from_toml(folder / "config.toml") == short
 
 
-def test_damaged_run_folders_name_the_file(reference):
-    run, _, _ = reference
-    (run.folder / "weights.safetensors").write_bytes(weights(run.folder)[:-9])
+def test_damaged_run_folders_name_the_file(copied):
+    (copied / "weights.safetensors").write_bytes(weights(copied)[:-9])
     with pytest.raises(GrassError, match=r"weights\.safetensors is damaged"):
-        load_model(run.folder)
-    (run.folder / "config.json").write_text("{")
+        load_model(copied)
+    (copied / "config.json").write_text("{")
     with pytest.raises(GrassError, match=r"config\.json is damaged"):
-        load_model(run.folder)
+        load_model(copied)
     with pytest.raises(GrassError, match="no trained model"):
-        load_model(run.folder / "checkpoints")
+        load_model(copied / "checkpoints")
 
 
 def test_a_shorter_last_step_has_the_mean_gradient_of_its_own_batches(tmp_path, monkeypatch):
