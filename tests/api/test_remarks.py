@@ -293,13 +293,13 @@ def test_a_target_may_have_commas_in_its_name(tmp_path):
         assert data.schema.targets == ["IC50, nM"] and not data.skipped
     columns = ["smiles", "logS", "IC50, nM", "k, 1/s, 298 K", "k"]
     path = write_csv(tmp_path / "own.csv", columns, [[text, n, n, n, n] for text, n in rows])
-    for given, targets in [
+    for asked, targets in [
         ("IC50, nM,logS", ["IC50, nM", "logS"]),
         ("logS,IC50,nM", ["logS", "IC50, nM"]),
         ("logS,k, 1/s, 298 K,IC50, nM", ["logS", "k, 1/s, 298 K", "IC50, nM"]),
         ("k,logS", ["k", "logS"]),
     ]:
-        data = read_tables(path, TableSpec(tuple(parse_names(given))), workers=0)
+        data = read_tables(path, TableSpec(tuple(parse_names(asked))), workers=0)
         assert data.schema.targets == targets
     with pytest.raises(GrassError, match="no column 'nM'"):
         read_tables(path, TableSpec(("logS", "nM")), workers=0)
