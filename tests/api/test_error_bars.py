@@ -26,10 +26,10 @@ from grass_gnn.uncertainty.calibration import (
     WITH_FOREST,
     Calibration,
     SpreadCalibration,
-    clue_table,
     find_calibration,
     fit_error_model,
     half_width,
+    indicator_table,
     kept_scores,
 )
 from grass_gnn.uncertainty.domain import ADDED, Domain, TargetRange
@@ -39,7 +39,7 @@ from grass_gnn.uncertainty.similarity import SimilarityReference, count_familiar
 
 
 def synthetic(rows, source, forest=False):
-    """Five or six clues and heavy-tailed errors [M] whose size follows two or three of them."""
+    """Five or six indicators and heavy-tailed errors [M] whose size follows two or three of them."""
     near = Nearness(
         source.lognormal(0, 0.5, rows),
         source.lognormal(0, 0.5, (rows, 1)),
@@ -60,8 +60,8 @@ def test_intervals_cover_what_they_promise_and_follow_the_error(forest):
     inside, ranks, best = {0.5: [], 0.9: []}, [], []
     for _ in range(40):
         spread, near, error, _ = synthetic(60, source, forest)
-        clues = clue_table(spread, near, 0, 1.0)
-        model, scores = fit_error_model(clues, error, 1.0, forest=forest)
+        indicators = indicator_table(spread, near, 0, 1.0)
+        model, scores = fit_error_model(indicators, error, 1.0, forest=forest)
         spread, near, error, sigma = synthetic(200, source, forest)
         std = model.std(spread, near, 0)
         for coverage, found in inside.items():
@@ -96,9 +96,9 @@ def test_intervals_of_a_larger_coverage_contain_those_of_a_smaller_one(scores, f
 def test_weights_are_the_most_likely_ones_of_laplacian_errors(forest):
     """Against another search, with the best intercept for each choice of weights."""
     spread, near, error, _ = synthetic(50, numpy.random.default_rng(6), forest)
-    clues = clue_table(spread, near, 0, 1.0)
-    model, _ = fit_error_model(clues, error, 1.0, forest=forest)
-    centred = clues - clues.mean(axis=0)
+    indicators = indicator_table(spread, near, 0, 1.0)
+    model, _ = fit_error_model(indicators, error, 1.0, forest=forest)
+    centred = indicators - indicators.mean(axis=0)
     prior = numpy.array(WITH_FOREST if forest else PRIOR)
 
     def loss(weights):
@@ -109,16 +109,16 @@ def test_weights_are_the_most_likely_ones_of_laplacian_errors(forest):
     best = minimize(loss, prior, method="SLSQP", bounds=bounds, options={"ftol": 1e-12})
     assert model.weights == pytest.approx(best.x, abs=1e-3)
     assert numpy.abs(best.x - prior).max() > 0.05  # the rows do say something
-    assert model.centers == pytest.approx(clues.mean(axis=0))
+    assert model.centers == pytest.approx(indicators.mean(axis=0))
 
 
 def test_a_row_is_not_judged_by_a_fit_to_itself():
     """Of two rows in a fold, the scores are as the errors, whatever these are."""
     spread, near, error, _ = synthetic(37, numpy.random.default_rng(3))
-    clues = clue_table(spread, near, 0, 1.0)
-    _, before = fit_error_model(clues, error, 1.0)
+    indicators = indicator_table(spread, near, 0, 1.0)
+    _, before = fit_error_model(indicators, error, 1.0)
     error[4] *= 50
-    _, after = fit_error_model(clues, error, 1.0)
+    _, after = fit_error_model(indicators, error, 1.0)
     assert after[4] / after[14] == pytest.approx(50 * before[4] / before[14], rel=1e-6)
 
 
@@ -128,8 +128,8 @@ def test_error_bars_follow_the_unit_of_the_targets(unit):
         spread, near, error, _ = synthetic(40, numpy.random.default_rng(7), forest=True)
         in_units = ("disagreement", "residual", "leaf_error")
         near = near._replace(**{name: unit * getattr(near, name) for name in in_units})
-        clues = clue_table(unit * spread, near, 0, unit)
-        model, scores = fit_error_model(clues, unit * error, unit, forest=True)
+        indicators = indicator_table(unit * spread, near, 0, unit)
+        model, scores = fit_error_model(indicators, unit * error, unit, forest=True)
         return model.std(unit * spread, near, 0), scores
 
     (std, scores), (same, same_scores) = fitted(unit), fitted(1.0)
@@ -152,8 +152,8 @@ def test_each_target_has_error_bars_of_its_own():
     targets = []
     for number, (unit, between_models) in enumerate(zip(units, (True, False), strict=True)):
         spread = (std if between_models else rewirings)[:, number].numpy()
-        clues = clue_table(spread, near, number, unit)
-        model, scores = fit_error_model(clues, error[:, number], unit, between_models, True)
+        indicators = indicator_table(spread, near, number, unit)
+        model, scores = fit_error_model(indicators, error[:, number], unit, between_models, True)
         targets.append(
             SpreadCalibration(
                 target=f"y{number}",
@@ -208,9 +208,9 @@ def test_of_many_scores_evenly_spaced_ones_are_kept():
 def test_no_clue_makes_a_standard_deviation_zero_and_more_of_it_never_shrinks_one(forest):
     source = numpy.random.default_rng(1)
     spread, near, error, _ = synthetic(50, source, forest)
-    clues = clue_table(spread, near, 0, 1.0)
-    assert clues.shape == (50, 6 if forest else 5)
-    model, _ = fit_error_model(clues, error, 1.0, forest=forest)
+    indicators = indicator_table(spread, near, 0, 1.0)
+    assert indicators.shape == (50, 6 if forest else 5)
+    model, _ = fit_error_model(indicators, error, 1.0, forest=forest)
     shapes = ((1,), (1, 1), (1, 1), (1,), (1, 1))[: 5 if forest else 4]
     nothing = Nearness(*(numpy.zeros(shape) for shape in shapes))
     smallest = model.std(numpy.zeros(1), nothing, 0)[0]
@@ -219,7 +219,7 @@ def test_no_clue_makes_a_standard_deviation_zero_and_more_of_it_never_shrinks_on
         more = [numpy.array(part) for part in nothing[: len(shapes)]]
         more[number] = more[number] + 5.0
         assert model.std(numpy.zeros(1), Nearness(*more), 0)[0] >= smallest
-    alone = model.std(spread, None, 0)  # the other clues are not known
+    alone = model.std(spread, None, 0)  # the other indicators are not known
     assert numpy.isfinite(alone).all() and (alone > 0).all()
 
 

@@ -215,7 +215,7 @@ def test_forests_of_earlier_versions_predict_and_calibrate_as_before(trained, ta
 
     six, five = (calibrate(folder, rewirings=2).targets[0].errors for folder in (copy, old))
     assert len(six.weights) == 6 and len(five.weights) == 5
-    # A calibration of five clues is applied to five, although a sixth is known.
+    # A calibration of five indicators is applied to five, although a sixth is known.
     row, column = numpy.ones(1), numpy.ones((1, 1))
     near, known = Nearness(row, column, column, row), Nearness(row, column, column, row, column)
     assert five.std(row, near, 0) == five.std(row, known, 0)

@@ -182,4 +182,4 @@ def test_the_std_of_members_is_not_called_one_over_rewirings(capsys):
     show_results({"test": row})
     assert "std over rewirings on test" in capsys.readouterr().out
     show_results({"test": row | {"members": {"network": {"mae": 1.0}}}})
-    assert "the std on test" in capsys.readouterr().out
+    assert "the uncalibrated std on test" in capsys.readouterr().out
