@@ -39,7 +39,7 @@ from grass_gnn.uncertainty.similarity import SimilarityReference, count_familiar
 
 
 def synthetic(rows, source, forest=False):
-    """Five or six indicators and heavy-tailed errors [M] whose size follows two or three of them."""
+    """Indicators, five or six, and heavy-tailed errors [M] whose size follows two or three."""
     near = Nearness(
         source.lognormal(0, 0.5, rows),
         source.lognormal(0, 0.5, (rows, 1)),
