@@ -3,6 +3,7 @@
     python benchmarks/molecules/compare.py run --tables FOLDER --env FOLDER   # resumable; hours
     python benchmarks/molecules/compare.py report --tables FOLDER      # writes results/molecules
 
+The tables are CSV files with a column ``smiles``, targets, and columns of splits.
 Every method trains with its defaults on the same predefined splits, on one thread. ``run`` skips
 what WORK already has, so it can be interrupted, and continued with more seeds or other methods.
 ``--env`` is the environment with the packages of requirements.txt; grass-gnn runs in the present
@@ -42,22 +43,31 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("run", "report"))
-    parser.add_argument("--tables", type=Path, required=True, help="folder with the four tables")
+    parser.add_argument("--tables", type=Path, required=True, help="folder with the tables")
     parser.add_argument("--env", type=Path, help="environment of the other methods")
     parser.add_argument("--work", type=Path, default=Path("runs/molecules"), help="where runs go")
-    parser.add_argument("--only", nargs="+", default=TABLES, choices=TABLES, metavar="TABLE")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the report goes")
+    parser.add_argument("--only", nargs="+", metavar="TABLE", help="all in the folder by default")
     parser.add_argument("--splits", nargs="+", default=SPLITS, choices=SPLITS, metavar="SPLIT")
     parser.add_argument("--methods", nargs="+", default=(*GRASS, *OTHERS), metavar="METHOD")
     parser.add_argument("--seeds", type=int, default=3, help="training seeds per split")
     arguments = parser.parse_args()
     if arguments.what == "report":
-        return report(arguments.tables, arguments.work)
+        return report(arguments.tables, arguments.work, arguments.results)
+    names = sorted(path.stem for path in arguments.tables.glob("*.csv"))
     for seed in range(arguments.seeds):  # a whole comparison with one seed first
-        for table in arguments.only:
-            for split in arguments.splits:
+        for table in arguments.only or sorted(names, key=place_of):
+            path = arguments.tables / f"{table}.csv"
+            given = pd.read_csv(path, nrows=0).columns
+            for split in [split for split in arguments.splits if split in given]:
                 for method in arguments.methods:
-                    run(method, arguments.tables / f"{table}.csv", split, seed, arguments)
+                    run(method, path, split, seed, arguments)
     return None
+
+
+def place_of(table: str) -> int:
+    """The place of a table in the results; those of other comparisons are sorted by name."""
+    return TABLES.index(table) if table in TABLES else len(TABLES)
 
 
 def run(method: str, table: Path, split: str, seed: int, arguments: argparse.Namespace) -> None:
@@ -132,7 +142,7 @@ def has_small_ring(smiles: str) -> bool:
     return any(len(ring) < 5 for ring in molecule.GetRingInfo().AtomRings())
 
 
-def report(tables: Path, work: Path) -> None:
+def report(tables: Path, work: Path, folder: Path) -> None:
     """Score all finished runs; write results.json, the figure and the tables of README.md."""
     cases = []
     for path in sorted(work.glob("*.csv")):
@@ -157,16 +167,17 @@ def report(tables: Path, work: Path) -> None:
         alone = {name: own.get("rmse", own.get("auc")) for name, own in members.items()}
         cost = facts["cpu_seconds"]
         cases.append(Case(method, table, split, int(seed), y, columns, cost, rings, alone))
-    cases.sort(key=lambda case: (TABLES.index(case.table), case.split, case.method, case.seed))
+    cases.sort(
+        key=lambda case: (place_of(case.table), case.table, case.split, case.method, case.seed)
+    )
     results = summarise(cases)
-    (RESULTS / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    draw(results["cells"], RESULTS / "comparison.svg")
-    write_between(BEGIN, END, markdown_tables(results))
+    (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    draw(results["cells"], folder / "comparison.svg")
+    write_between(folder / "README.md", BEGIN, END, markdown_tables(results))
 
 
-def write_between(begin: str, end: str, text: str) -> None:
+def write_between(readme: Path, begin: str, end: str, text: str) -> None:
     """Replace what is between two comments in the README of the results."""
-    readme = RESULTS / "README.md"
     before, _, rest = readme.read_text().partition(begin)
     _, _, after = rest.partition(end)
     readme.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")

@@ -47,7 +47,7 @@ def main() -> None:
             found[cell] = row
             print(cell, row, flush=True)
     (RESULTS / "fingerprints.json").write_text(json.dumps(found, indent=1) + "\n")
-    write_between(BEGIN, END, markdown(found))
+    write_between(RESULTS / "README.md", BEGIN, END, markdown(found))
 
 
 def measure(path: Path) -> dict[str, dict[str, float]]:

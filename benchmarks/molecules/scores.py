@@ -194,7 +194,7 @@ def small_rings(cases: Iterable[Case]) -> dict[str, dict[str, Any]]:
     """RMSE of each method over molecules with a ring of three or four atoms, for each table."""
     errors: dict[str, dict[str, list[np.ndarray]]] = defaultdict(lambda: defaultdict(list))
     for case in cases:
-        if not case.is_binary:
+        if not case.is_binary and case.small_ring.any():
             squares = np.square(case.y - case.columns["pred"])[case.small_ring]  # [rows, targets]
             errors[case.table][case.method].append(np.append(squares, []))
     return {
@@ -289,10 +289,17 @@ def _score_text(entry: dict[str, Any] | None, best: float) -> str:
     if entry is None:
         return "–"
     spread = "" if entry["std_over_seeds"] is None else f" ± {entry['std_over_seeds']:.3f}"
-    text = f"{entry['mean']:.3f}{spread}"
+    text = f"{_number(entry['mean'])}{spread}"
     text = f"**{text}**" if error_of(entry) == best else text
     count = f"{entry['seeds']} seed{'s' * (entry['seeds'] > 1)}"
     return f"{text} ({count}, {entry['cpu_seconds']:.0f} s)"
+
+
+def _number(value: float) -> str:
+    """Three decimals; three digits of small errors, and four of large ones."""
+    if 0.1 <= value < 10:
+        return f"{value:.3f}"
+    return f"{value:.3g}" if value < 0.1 else f"{value:.4g}"
 
 
 def _standings_table(results: dict[str, Any]) -> str:
@@ -320,7 +327,7 @@ def _member_table(results: dict[str, Any]) -> str:
         names = list(entry["members"])
         values = [entry["mean"], *entry["members"].values()]
         best = max(values) if entry["metric"] == "ROC-AUC" else min(values)
-        rows.append([cell, *(f"**{v:.3f}**" if v == best else f"{v:.3f}" for v in values)])
+        rows.append([cell, *(f"**{_number(v)}**" if v == best else _number(v) for v in values)])
     return markdown_table(["table, split", "grass-gnn", *(f"{name} alone" for name in names)], rows)
 
 
@@ -368,7 +375,7 @@ def _ranking_table(results: dict[str, Any]) -> str:
 def _ring_table(results: dict[str, Any]) -> str:
     """Errors of molecules with small rings."""
     rows = [
-        [table, method, f"{entry['rmse']:.3f}", str(entry["predictions"])]
+        [table, method, _number(entry["rmse"]), str(entry["predictions"])]
         for table, methods in results["small_rings"].items()
         for method, entry in methods.items()
     ]
