@@ -234,9 +234,9 @@ def show_results(results: dict[str, Any]) -> None:
         if told := describe_baseline(baseline, results["test"]["metric"]):
             out.print(told)
     if training := results.get("training"):
-        epoch = training["epoch_seconds"]
+        count, epoch = training["epochs"], training["epoch_seconds"]
         out.print(
-            f"{training['epochs']} epochs, {epoch['mean']:.2f} ± {epoch['std']:.2f} s each; "
+            f"{count} epoch{'s' * (count > 1)}, {epoch['mean']:.2f} ± {epoch['std']:.2f} s each; "
             f"peak memory {training['peak_memory_mb']:.0f} MB."
         )
     if not results.get("official", True):
