@@ -322,6 +322,7 @@ def answer_rows(
             answers[place] = Answer(ensemble.failure("the prediction is not finite"))
             continue
         warning = "; ".join(warnings)
-        cells = ensemble.success(one, similar, warning)
-        answers[place] = Answer(cells, one.mean, one.std, warning, ensemble.interval(one), similar)
+        ends = ensemble.interval(one)
+        cells = ensemble.success(one, ends, similar, warning)
+        answers[place] = Answer(cells, one.mean, one.std, warning, ends, similar)
     return [answers[place] for place in range(len(read))]

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeAlias
 
 import torch
 from pydantic import BaseModel, Field, ValidationError
@@ -266,7 +266,7 @@ def read_card(folder: Path) -> dict[str, Any]:
         RunError: It is missing, damaged, or of another version.
     """
     if not (folder / CARD).is_file():
-        raise RunError(_no_model(folder))
+        _refuse(folder)
     card = read_json(folder / CARD)
     if not isinstance(card, dict) or not isinstance(card.get("config"), dict):
         raise RunError(f"The file {folder / CARD} is damaged: it contains no configuration.")
@@ -277,13 +277,18 @@ def read_card(folder: Path) -> dict[str, Any]:
     return card
 
 
-def _no_model(folder: Path) -> str:
+def refuse_folds(folder: Path) -> None:
+    """Raise if a folder is that of a cross-validation, which contains several models."""
     fold = folder / "fold-1"
     if (fold / CARD).is_file():
-        return (
+        raise RunError(
             f"{folder} is the folder of a cross-validation: name one of its runs, such as {fold}."
         )
-    return (
+
+
+def _refuse(folder: Path) -> NoReturn:
+    refuse_folds(folder)
+    raise RunError(
         f"{folder} contains no trained model ({CARD} and {WEIGHTS}), and is not the name of one "
         f"that comes with the package ({', '.join(shipped_models())})."
     )
@@ -306,7 +311,7 @@ def load_model(folder: str | Path, device: str | torch.device | None = None) -> 
     """
     folder, found = model_folder(folder), find_device(device)
     if not (folder / WEIGHTS).is_file():
-        raise RunError(_no_model(folder))
+        _refuse(folder)
     card = read_card(folder)
     config = GRASSConfig.from_dict(card["config"], str(folder / CARD))
     with only_shapes():  # takes no memory, however large the model

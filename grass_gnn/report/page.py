@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from grass_gnn.errors import GrassError, first_line
+from grass_gnn.evaluation.trained import refuse_folds
 from grass_gnn.experiments.job import RESULTS
 from grass_gnn.experiments.measured import GridRecord, RunRecord, is_grid
 from grass_gnn.files import read_text
@@ -15,7 +16,6 @@ from grass_gnn.report.comparison import claims_table, comparison_tables
 from grass_gnn.report.figures import grid_figures, rewiring_figure
 from grass_gnn.report.render import Detail, Section, write_page
 from grass_gnn.report.run import data_table, data_warnings, hardware_table, run_sections
-from grass_gnn.uncertainty.ensembles import FOLDS
 
 PAPER = (
     "Results of the paper “Greener GRASS: Enhancing GNNs with Encoding, Rewiring, and Attention” "
@@ -50,12 +50,8 @@ def write_report(
                 runs.append(folder.resolve().name)
                 prefix = "" if len(folders) == 1 else f"{runs[-1]}: "
                 sections += run_sections(folder, f"run-{len(runs)}", prefix)
-        elif (folder / FOLDS).is_file():
-            raise GrassError(
-                f"{folder} is the folder of a cross-validation: report its runs, such as "
-                f"{folder / 'fold-1'}."
-            )
         else:
+            refuse_folds(folder)
             raise GrassError(f"{folder} contains neither a finished run nor a grid of runs.")
     if not grids:
         title = runs[0] if len(runs) == 1 else f"{len(runs)} runs"

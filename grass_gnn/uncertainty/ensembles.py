@@ -366,10 +366,12 @@ class Ensemble:
                 names += [f"{spread}_rewirings", f"{spread}_models"]
         return names
 
-    def success(self, one: Spread, similarity: float, warning: str) -> list[str]:
-        """The cells of a row with a prediction [outputs]."""
+    def success(
+        self, one: Spread, ends: tuple[Tensor, Tensor] | None, similarity: float, warning: str
+    ) -> list[str]:
+        """The cells of a row with a prediction [outputs] and the ends of its interval, if any."""
         shown = "" if math.isnan(similarity) else f"{similarity:.3f}"
-        return [*self.prediction_cells(one, self.interval(one)), shown, warning, ""]
+        return [*self.prediction_cells(one, ends), shown, warning, ""]
 
     def prediction_cells(self, one: Spread, ends: tuple[Tensor, Tensor] | None) -> list[str]:
         """The cells of :attr:`prediction_columns`; ``ends`` are those of the interval, if any."""
